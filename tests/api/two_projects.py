@@ -27,9 +27,10 @@ from marey.model.errors import Unavailable
 from marey.model.events import ClusterEventKind, Event
 from marey.model.inventory import HostState, HostStatus
 from marey.model.observation import Observation
+from marey.model.settings.toml_lines import TomlFile
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.model.workloads import Allocation, Progress, Workload, WorkloadState, WorkloadStatus
-from marey.notify.settings import parse_settings
+from marey.notify.settings import read_notify_settings
 from marey.replay.verification import KeptPrediction
 from marey.rules.engine.findings import Comment, Episode, Finding
 from marey.store.embedded.embedded_store import open_store
@@ -189,7 +190,7 @@ class SharedSite:
         uploads = Path(self.folder.name) / "uploads"
         source = TwoProjects()
         told: dict[str, Any] = {"uploads": uploads, "shares": SHARES}
-        told["notify"] = parse_settings(NOTIFY)
+        told["notify"] = read_notify_settings(TomlFile("notify.toml", NOTIFY))
         parts = Parts(open_store(None), [source, _Silent()], self.clock, rules, **told)
         self.service = Service(parts)
         self._tick(TICKS // 2)

@@ -15,9 +15,10 @@ from marey.app.queries.workspace import Workspace
 from marey.live.summary import SummaryLog
 from marey.model.errors import InvalidInput, Unavailable
 from marey.model.protocols import WorkloadQuery
+from marey.model.settings.toml_lines import TomlFile
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS, parse_time
 from marey.notify.receivers import Mail
-from marey.notify.settings import NotifySettings, parse_settings
+from marey.notify.settings import NotifySettings, read_notify_settings
 from marey.store.embedded.embedded_store import open_store
 from tests.app.small_cluster import START_MS, inventory
 
@@ -34,7 +35,7 @@ RECEIVER = {
 
 def plan(*digests: dict[str, Any], dry_run: bool = False) -> NotifySettings:
     table = {"dry_run": dry_run, "receiver": [RECEIVER], "digest": list(digests)}
-    return parse_settings(table)
+    return read_notify_settings(TomlFile("notify.toml", table))
 
 
 @pytest.fixture

@@ -7,9 +7,10 @@ import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
+from marey.model.settings.toml_lines import TomlFile
 from marey.notify.chat import write_attachments, write_teams_card
 from marey.notify.notices import Delivery, Notice
-from marey.notify.settings import parse_settings
+from marey.notify.settings import read_notify_settings
 
 NOTICE = Notice(
     id="1",
@@ -64,7 +65,8 @@ def test_each_kind_of_chat_is_configured_and_posts_its_form() -> None:
         url = f"http://127.0.0.1:{server.server_port}/hook"
         kinds = ("slack", "mattermost", "teams")
         table = {"receiver": [{"name": kind, "kind": kind, "url": url} for kind in kinds]}
-        for receiver in parse_settings(table).receivers.values():
+        settings = read_notify_settings(TomlFile("notify.toml", table))
+        for receiver in settings.receivers.values():
             delivery = Delivery(
                 id="p", receiver="x", group="", notices=[NOTICE], created_ms=0, due_ms=0
             )

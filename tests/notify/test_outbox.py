@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from marey.model.errors import InvalidInput, MareyError, Unavailable
+from marey.model.settings.toml_lines import parse_toml
 from marey.model.system.secrets import Secret
 from marey.notify.notices import Delivery, Notice, write_subject, write_text
 from marey.notify.outbox import HOUR_MS, KEEP_MS, LONGEST_PAUSE_MS, Outbox, Route
 from marey.notify.receivers import Endpoint, Webhook
-from marey.notify.settings import parse_settings
+from marey.notify.settings import NotifySettings, read_notify_settings
 
 Make = Callable[..., Notice]
 T0 = 1_790_000_000_000
@@ -206,47 +207,91 @@ def test_hostile_names_stay_on_their_line(notice: Make) -> None:
     assert "\nBcc:" not in write_text([bad])
 
 
-GOOD: dict[str, Any] = {
-    "dry_run": False,
-    "receiver": [
-        {"name": "ops", "kind": "webhook", "url": "https://hooks.example.org/x"},
-        {
-            "name": "mail",
-            "kind": "mail",
-            "host": "localhost",
-            "from": "marey@example.org",
-            "to": ["ops@example.org"],
-        },
-    ],
-    "route": [{"to": ["ops", "mail"], "severity": "critical", "group_wait": "1m"}],
-}
+GOOD = """\
+dry_run = false
+[[receiver]]
+name = "ops"
+kind = "webhook"
+url = "https://hooks.example.org/x"
+
+[[receiver]]
+name = "mail"
+kind = "mail"
+host = "localhost"
+from = "marey@example.org"
+to = ["ops@example.org"]
+
+[[route]]
+to = ["ops", "mail"]
+severity = "critical"
+group_wait = "1m"
+"""
+
+
+def read_settings(text: str) -> NotifySettings:
+    return read_notify_settings(parse_toml("notify.toml", text))
 
 
 def test_settings_are_read() -> None:
-    settings = parse_settings(GOOD)
+    settings = read_settings(GOOD)
     assert set(settings.receivers) == {"ops", "mail"}
     assert settings.routes[0].group_wait_ms == 60_000
-    assert parse_settings({}).dry_run is True
+    assert settings.routes[0].group_by == ("rule",)
+    assert read_settings("").dry_run is True
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("lines", "line", "says"),
     [
-        ({"dryrun": True}, "did you mean 'dry_run'"),
-        ({"receiver": [{"name": "x", "kind": "hook"}]}, "webhook"),
-        ({"receiver": [{"name": "x", "kind": "webhook", "url": "ftp://x"}]}, "http or https"),
-        ({"receiver": [{"name": "x", "kind": "webhook", "url": "http://u:p@x"}]}, "password"),
-        ({"receiver": [{"name": "x", "kind": "webhook", "token": "abc"}]}, "token_env"),
-        ({"receiver": GOOD["receiver"] * 2}, "Two receivers"),
-        ({"route": [{"to": ["opps"]}]}, "did you mean 'ops'"),
-        ({"route": [{"to": ["ops"], "severity": "crit"}]}, "critical"),
-        ({"route": [{"to": ["ops"], "group_by": ["colour"]}]}, "rule"),
-        ({"rate_per_hour": 0}, "1 to 3600"),
+        ("[[route]]\nto = 'ops'", 2, r"route\[1\]\.to: has ops; allowed: a list"),
+        ("[[receiver]]\nname = 'x'\nkind = 'hook'", 3, "allowed: alertmanager, .*webhook"),
+        ("[[receiver]]\nname = 'x'\nkind = 'teams'", 1, "has no url; allowed: an http"),
+        (
+            "[[receiver]]\nname = 'x'\nkind = 'webhook'\nurl = 'ftp://x'",
+            4,
+            r"receiver\[2\]\.url: has ftp://x; allowed: an http\(s\) URL",
+        ),
+        (
+            "[[receiver]]\nname = 'x'\nkind = 'webhook'\nurl = 'http://u:pw@x'",
+            4,
+            "has http://…@x; allowed: an http.* without a password",
+        ),
+        ("[[receiver]]\nkind = 'webhook'\ntoken = 'abc'", 3, "did you mean 'token_env'"),
+        (
+            "[[receiver]]\nkind = 'slack'\nname = 'x'\nurl = 'http://x'\n"
+            "token_env = 'A'\ntoken_file = 'b'",
+            6,
+            "either token_env or token_file",
+        ),
+        (GOOD.split("\n\n")[1], 2, r"receiver\[2\]\.name: 'mail' is taken"),
+        ("[[receiver]]\nkind = 'mail'\nname = 'x'\nhost = 'h'\nfrom = 'a@b'\nto = []", 6, "mail"),
+        ("[[route]]\nto = ['opps']", 2, "did you mean 'ops'"),
+        ("[[route]]\nto = ['ops']\nseverity = 'crit'", 3, "info, warning, critical"),
+        (
+            "[[route]]\nto = ['ops']\n\ngroup_by = ['colour']",
+            4,
+            "colour.*a list of rule, workload",
+        ),
+        ("[[route]]\ngroup_wait = 30", 2, "has 30; allowed: a duration from 0s"),
+        ("[[digest]]\nhour = 24", 2, "has 24; allowed: 0 to 23"),
     ],
 )
-def test_wrong_settings_are_refused(change: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidInput, match=says):
-        parse_settings({**GOOD, **change})
+def test_wrong_settings_are_refused_with_their_line(lines: str, line: int, says: str) -> None:
+    place = rf"^notify\.toml, line {len(GOOD.splitlines()) + line}: "
+    with pytest.raises(InvalidInput, match=f"{place}.*{says}"):
+        read_settings(f"{GOOD}{lines}\n")
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ("dryrun = true", "did you mean 'dry_run'"),
+        ("rate_per_hour = 0", "has 0; allowed: 1 to 3600"),
+    ],
+)
+def test_a_wrong_key_of_the_file_itself_is_refused_with_its_line(lines: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"^notify\.toml, line 2: .*{says}"):
+        read_settings(f"# Ours\n{lines}\n{GOOD}")
 
 
 def test_an_error_inside_a_receiver_does_not_stop_the_others(kept: Any, notice: Make) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import tomllib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -34,7 +33,7 @@ from marey.model.access.identity import Privacy
 from marey.model.errors import InvalidInput, shown
 from marey.model.protocols import Store
 from marey.model.times import DAY_MS
-from marey.notify.settings import NotifySettings, parse_settings
+from marey.notify.settings import load_notify_settings
 from marey.store.embedded.embedded_store import Retention, open_store
 from marey.store.journal.journaled_store import add_journal
 
@@ -186,16 +185,7 @@ def add_rules(parts: Parts, configuration: Configuration) -> Parts:
         raise InvalidInput(f"There is no rule file or folder '{shown(settings.folder)}'.")
     if not settings.notify:
         return replace(parts, rules_folder=folder)
-    return replace(parts, rules_folder=folder, notify=read_notify(Path(settings.notify)))
-
-
-def read_notify(path: Path) -> NotifySettings:
-    """Return receivers and routes of notifications; a wrong file is refused."""
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidInput(f"'{shown(str(path))}' cannot be read: {error}.") from None
-    return parse_settings(table)
+    return replace(parts, rules_folder=folder, notify=load_notify_settings(Path(settings.notify)))
 
 
 def read_collect_rules(configuration: Configuration) -> CollectRules:

@@ -88,3 +88,12 @@ def parse_duration(text: str) -> Ms:
             "ms, s, m, h, d, w, such as 90s or 7d."
         )
     return Ms(round(float(match[1]) * DURATION_UNITS_MS[match[2]]))
+
+
+def format_duration(length_ms: float) -> str:
+    """Write ``90s``, ``10m``, ``2h``: the largest unit that says it exactly."""
+    whole = round(length_ms)
+    for unit in ("d", "h", "m", "s"):
+        if whole and whole % DURATION_UNITS_MS[unit] == 0:
+            return f"{whole // DURATION_UNITS_MS[unit]}{unit}"
+    return f"{whole}ms"

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import msgspec
 import urllib3
 
-from marey.model.errors import InvalidInput, Unavailable, shown
+from marey.model.errors import Unavailable
 from marey.model.system.secrets import NO_SECRET, Secret
 from marey.notify.notices import (
     GPUS_NAMED,
@@ -49,20 +49,11 @@ class Receiver(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An HTTP address, checked when the configuration is read."""
+    """An HTTP address; it was checked when the settings were read."""
 
     url: str
     token: Secret = NO_SECRET
     timeout_s: float = TIMEOUT_S
-
-    def checked(self) -> Endpoint:
-        """Return the endpoint, if its address can be used at all."""
-        parts = urllib.parse.urlsplit(self.url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidInput(f"'{shown(self.url)}' is not an http or https address.")
-        if parts.username or parts.password:
-            raise InvalidInput("An address must not hold a password; use token_env or token_file.")
-        return self
 
 
 def post_json(endpoint: Endpoint, path: str, document: Any, headers: Mapping[str, str]) -> None:

@@ -1,36 +1,152 @@
-"""The ``[notify]`` table of a configuration → receivers and routes; anything else is refused."""
+"""The notify file → receivers, routes and digests; what is wrong is refused with its line."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from marey.model.errors import InvalidInput, shown, unknown
+import msgspec
+from msgspec import Meta
+
+from marey.model.errors import allowed, shown, unknown
 from marey.model.names import DEFAULT_CLUSTER
+from marey.model.settings.setting_types import (
+    CheckedUrl,
+    SettingsTable,
+    describe,
+    describe_path,
+    describe_switch,
+    describe_url,
+    describe_variable,
+    limit,
+    limit_duration,
+    parse_with,
+)
+from marey.model.settings.settings_reader import (
+    list_settings,
+    read_table,
+    read_table_by_kind,
+    read_tables,
+)
+from marey.model.settings.toml_lines import Place, TomlFile, read_toml
 from marey.model.system.secrets import Secret
-from marey.model.times import parse_duration
+from marey.model.times import SECOND_MS
 from marey.notify.chat import Chat
 from marey.notify.digest_plans import EVERYONE, SUBJECTS, WEEKDAYS, DigestPlan
 from marey.notify.notices import SEVERITIES
 from marey.notify.outbox import Route
 from marey.notify.receivers import Alertmanager, Endpoint, Mail, Receiver, Webhook
 
-_COMMON = {"name", "kind"}
-_KEYS = {
-    "webhook": {"url", "token_env", "token_file", "timeout"},
-    "alertmanager": {"url", "token_env", "token_file", "timeout"},
-    "slack": {"url", "token_env", "token_file", "timeout"},
-    "mattermost": {"url", "token_env", "token_file", "timeout"},
-    "teams": {"url", "token_env", "token_file", "timeout"},
-    "mail": {
-        "host", "port", "from", "to", "starttls", "user", "password_env", "password_file",
-        "timeout",
-    },
-}  # fmt: skip
-_ROUTE = {"to", "severity", "projects", "users", "rules", "resolved", "group_wait", "group_by"}
-_DIGEST = {"of", "name", "receiver", "to", "weekday", "hour", "cluster", "url"}
-_GROUPS = ("rule", "workload", "user", "project", "partition", "severity", "cluster")
+TEXT_LIMIT = 1000
+LISTS = ("receiver", "route", "digest")
+GROUPS = ("rule", "workload", "user", "project", "partition", "severity", "cluster")
+
+
+def _check_printable(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError(text)
+    return text
+
+
+Line = Annotated[str, Meta(max_length=TEXT_LIMIT), parse_with(_check_printable)]
+FilledLine = Annotated[Line, Meta(min_length=1)]
+Lines = Annotated[tuple[str, ...], parse_with(_check_printable)]
+Address = Annotated[CheckedUrl, Meta(min_length=1, max_length=TEXT_LIMIT)]
+MailAddresses = Annotated[
+    tuple[Annotated[str, Meta(pattern="@")], ...], parse_with(_check_printable)
+]
+Timeout = Annotated[
+    int, limit_duration("0.1s", "2m", "How long a delivery may take.", example="10s")
+]
+
+
+class NotifyTable(SettingsTable, frozen=True):
+    """What holds for every notification."""
+
+    dry_run: Annotated[bool, describe_switch("Whether notifications are only logged.")] = True
+    rate_per_hour: Annotated[int, limit(1, 3600, "Deliveries an hour to one receiver.")] = 30
+
+
+class HttpReceiverSettings(SettingsTable, frozen=True, kw_only=True):
+    """A receiver that takes a document by HTTP."""
+
+    name: Annotated[FilledLine, describe("How routes name it.", "text")]
+    url: Annotated[Address, describe_url("Where notifications are sent.")]
+    token_env: Annotated[str, describe_variable("Variable with a bearer token.")] = ""
+    token_file: Annotated[str, describe_path("File with that token.")] = ""
+    timeout_ms: Timeout = 10 * SECOND_MS
+
+
+class MailReceiverSettings(SettingsTable, frozen=True, kw_only=True):
+    """A receiver by mail."""
+
+    name: Annotated[FilledLine, describe("How routes name it.", "text")]
+    host: Annotated[FilledLine, describe("The mail server.", "text")]
+    sender: Annotated[FilledLine, describe("Who the mail is from.", "text")] = msgspec.field(
+        name="from"
+    )
+    to: Annotated[
+        MailAddresses, Meta(min_length=1), describe("Who gets it.", "a list of mail addresses")
+    ]
+    port: Annotated[int, limit(1, 65535, "The mail server's port.")] = 25
+    starttls: Annotated[bool, describe_switch("Whether TLS is required.")] = False
+    user: Annotated[Line, describe("Who signs in at the mail server.", "text")] = ""
+    password_env: Annotated[str, describe_variable("Variable with the password.")] = ""
+    password_file: Annotated[str, describe_path("File with that password.")] = ""
+    timeout_ms: Timeout = 10 * SECOND_MS
+
+
+class RouteSettings(SettingsTable, frozen=True):
+    """Which findings go to which receivers."""
+
+    to: Annotated[Lines, describe("Receivers.", "a list of receivers")] = ()
+    severity: Annotated[
+        Literal["info", "warning", "critical"],
+        describe("This severity or worse.", allowed(SEVERITIES)),
+    ] = "warning"
+    projects: Annotated[Lines, describe("Only these projects.", "a list of texts")] = ()
+    users: Annotated[Lines, describe("Only these users.", "a list of texts")] = ()
+    rules: Annotated[Lines, describe("Only these rules.", "a list of texts")] = ()
+    resolved: Annotated[bool, describe_switch("Whether the end is told, too.")] = True
+    group_wait_ms: Annotated[
+        int, limit_duration("0s", "7d", "How long notices are gathered.", example="30s")
+    ] = 30 * SECOND_MS
+    group_by: Annotated[
+        tuple[
+            Literal["rule", "workload", "user", "project", "partition", "severity", "cluster"], ...
+        ],
+        describe("In what notices agree that travel together.", f"a list of {allowed(GROUPS)}"),
+    ] = ()
+
+
+class DigestSettings(SettingsTable, frozen=True):
+    """One weekly digest."""
+
+    of: Annotated[
+        Literal["site", "user", "project"], describe("Its subject.", allowed(SUBJECTS))
+    ] = "site"
+    name: Annotated[FilledLine, describe("Of whom.", "text")] = EVERYONE
+    receiver: Annotated[Line, describe("A mail receiver; empty: the first.", "text")] = ""
+    to: Annotated[MailAddresses, describe("Who gets it.", "a list of mail addresses")] = ()
+    weekday: Annotated[
+        Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"],
+        describe("When it is sent.", allowed(WEEKDAYS)),
+    ] = "monday"
+    hour: Annotated[int, limit(0, 23, "At which hour (UTC).")] = 7
+    cluster: Annotated[FilledLine, describe("Of which cluster.", "text")] = DEFAULT_CLUSTER
+    url: Annotated[Line, describe("For a link at the end of the mail.", "text")] = ""
+
+
+RECEIVER_KINDS: Mapping[str, type[HttpReceiverSettings | MailReceiverSettings]] = {
+    "webhook": HttpReceiverSettings,
+    "alertmanager": HttpReceiverSettings,
+    "slack": HttpReceiverSettings,
+    "mattermost": HttpReceiverSettings,
+    "teams": HttpReceiverSettings,
+    "mail": MailReceiverSettings,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,178 +160,118 @@ class NotifySettings:
     digests: tuple[DigestPlan, ...] = ()
 
 
-def parse_settings(table: Mapping[str, Any]) -> NotifySettings:
-    """Check a ``[notify]`` table whole; errors say the key, the value and what is allowed."""
-    _check_keys(table, {"dry_run", "rate_per_hour", "receiver", "route", "digest"}, "notify")
-    receivers: dict[str, Receiver] = {}
-    for i, entry in enumerate(_list_tables(table, "receiver")):
-        receiver = _parse_receiver(entry, f"notify.receiver[{i + 1}]")
-        if receiver.name in receivers:
-            raise InvalidInput(f"Two receivers have the name '{shown(receiver.name)}'.")
-        receivers[receiver.name] = receiver
-    routes = tuple(
-        _route(entry, f"notify.route[{i + 1}]", receivers)
-        for i, entry in enumerate(_list_tables(table, "route"))
+def load_notify_settings(path: Path) -> NotifySettings:
+    """Return the settings in this file; errors name line, key, value and what is allowed."""
+    return read_notify_settings(read_toml(path))
+
+
+def read_notify_settings(file: TomlFile) -> NotifySettings:
+    """Return the settings in a parsed file."""
+    keys = [*list_settings(NotifyTable), *LISTS]
+    for key in file.document:
+        if key not in keys:
+            raise file.wrong((key,), unknown("key", key, keys))
+    general = {key: value for key, value in file.document.items() if key not in LISTS}
+    table = read_table(file, (), NotifyTable, general)
+    receivers = _read_receivers(file)
+    return NotifySettings(
+        receivers,
+        tuple(
+            _read_route(file, ("route", i), entry, receivers)
+            for i, entry in enumerate(read_tables(file, "route"))
+        ),
+        table.dry_run,
+        table.rate_per_hour,
+        _read_digests(file, receivers),
     )
-    rate = table.get("rate_per_hour", 30)
-    if not isinstance(rate, int) or isinstance(rate, bool) or not 1 <= rate <= 3600:
-        raise _make_error("notify.rate_per_hour", rate, "1 to 3600")
-    dry_run = _read_flag(table, "dry_run", True, "notify")
-    return NotifySettings(receivers, routes, dry_run, rate, _parse_digests(table, receivers))
 
 
-def _parse_digests(
-    table: Mapping[str, Any], receivers: Mapping[str, Receiver]
-) -> tuple[DigestPlan, ...]:
+def _read_receivers(file: TomlFile) -> dict[str, Receiver]:
+    receivers: dict[str, Receiver] = {}
+    for i, entry in enumerate(read_tables(file, "receiver")):
+        place: Place = ("receiver", i)
+        receiver = _read_receiver(file, place, entry)
+        if receiver.name in receivers:
+            raise file.wrong((*place, "name"), f"'{shown(receiver.name)}' is taken by another one.")
+        receivers[receiver.name] = receiver
+    return receivers
+
+
+def _read_receiver(file: TomlFile, place: Place, entry: Any) -> Receiver:
+    settings = read_table_by_kind(file, place, RECEIVER_KINDS, entry)
+    if isinstance(settings, MailReceiverSettings):
+        return Mail(
+            settings.name,
+            settings.host,
+            settings.sender,
+            to=settings.to,
+            port=settings.port,
+            starttls=settings.starttls,
+            user=settings.user,
+            password=_make_secret(
+                file, place, "password", (settings.password_env, settings.password_file)
+            ),
+            timeout_s=settings.timeout_ms / SECOND_MS,
+        )
+    token = _make_secret(file, place, "token", (settings.token_env, settings.token_file))
+    endpoint = Endpoint(settings.url, token, settings.timeout_ms / SECOND_MS)
+    kind = entry["kind"]
+    if kind in ("slack", "mattermost", "teams"):
+        return Chat(settings.name, endpoint, kind)
+    made = Webhook if kind == "webhook" else Alertmanager
+    return made(settings.name, endpoint)
+
+
+def _make_secret(file: TomlFile, place: Place, key: str, given: tuple[str, str]) -> Secret:
+    env, path = given
+    if env and path:
+        raise file.wrong((*place, f"{key}_file"), f"give either {key}_env or {key}_file.")
+    return Secret(env, path, f"{key}_file")
+
+
+def _read_route(
+    file: TomlFile, place: Place, entry: Any, receivers: Mapping[str, Receiver]
+) -> Route:
+    settings = read_table(file, place, RouteSettings, entry)
+    for name in settings.to:
+        if name not in receivers:
+            raise file.wrong((*place, "to"), unknown("receiver", name, receivers))
+    return Route(
+        settings.to,
+        settings.severity,
+        settings.projects,
+        users=settings.users,
+        rules=settings.rules,
+        resolved=settings.resolved,
+        group_wait_ms=settings.group_wait_ms,
+        group_by=settings.group_by or ("rule",),
+    )
+
+
+def _read_digests(file: TomlFile, receivers: Mapping[str, Receiver]) -> tuple[DigestPlan, ...]:
+    mails = {name: each for name, each in receivers.items() if isinstance(each, Mail)}
     plans: dict[str, DigestPlan] = {}
-    for i, entry in enumerate(_list_tables(table, "digest")):
-        plan = _parse_digest(entry, f"notify.digest[{i + 1}]", receivers)
+    for i, entry in enumerate(read_tables(file, "digest")):
+        place: Place = ("digest", i)
+        plan = _read_digest(file, place, entry, mails)
         if plan.key in plans:
-            raise InvalidInput(f"At notify.digest[{i + 1}]: the same digest is planned twice.")
+            raise file.wrong(place, "the same digest is planned twice.")
         plans[plan.key] = plan
     return tuple(plans.values())
 
 
-def _parse_digest(
-    entry: Mapping[str, Any], place: str, receivers: Mapping[str, Receiver]
-) -> DigestPlan:
-    _check_keys(entry, _DIGEST, place)
-    subject = entry.get("of", "site")
-    if subject not in SUBJECTS:
-        raise InvalidInput(f"At {place}.of: {unknown('subject', subject, SUBJECTS)}")
-    mails = {name: each for name, each in receivers.items() if isinstance(each, Mail)}
-    receiver = entry.get("receiver", next(iter(mails), ""))
+def _read_digest(file: TomlFile, place: Place, entry: Any, mails: Mapping[str, Mail]) -> DigestPlan:
+    settings = read_table(file, place, DigestSettings, entry)
+    receiver = settings.receiver or next(iter(mails), "")
     if receiver not in mails:
-        raise InvalidInput(f"At {place}.receiver: {unknown('mail receiver', receiver, mails)}")
-    to = _read_texts(entry, "to", place) or tuple(mails[receiver].to)
-    if not all("@" in address and address.isprintable() for address in to):
-        raise _make_error(f"{place}.to", to, "a list of mail addresses")
-    weekday, hour = entry.get("weekday", "monday"), entry.get("hour", 7)
-    if weekday not in WEEKDAYS:
-        raise InvalidInput(f"At {place}.weekday: {unknown('weekday', weekday, WEEKDAYS)}")
-    if not isinstance(hour, int) or isinstance(hour, bool) or not 0 <= hour <= 23:
-        raise _make_error(f"{place}.hour", hour, "0 to 23")
+        raise file.wrong((*place, "receiver"), unknown("mail receiver", receiver, mails))
     return DigestPlan(
-        subject,
-        "" if subject == "site" else _read_optional(entry, "name", place, EVERYONE),
+        settings.of,
+        "" if settings.of == "site" else settings.name,
         mails[receiver],
-        to,
-        weekday=weekday,
-        hour=hour,
-        cluster=_read_optional(entry, "cluster", place, DEFAULT_CLUSTER),
-        url=_read_optional(entry, "url", place, ""),
+        settings.to or tuple(mails[receiver].to),
+        weekday=settings.weekday,
+        hour=settings.hour,
+        cluster=settings.cluster,
+        url=settings.url,
     )
-
-
-def _read_optional(entry: Mapping[str, Any], key: str, place: str, default: str) -> str:
-    return _read_text(entry, key, place) if key in entry else default
-
-
-def _parse_receiver(entry: Mapping[str, Any], place: str) -> Receiver:
-    kind = entry.get("kind")
-    if kind not in _KEYS:
-        raise InvalidInput(f"At {place}.kind: {unknown('kind', kind, _KEYS)}")
-    _check_keys(entry, _COMMON | _KEYS[kind], place)
-    name = _read_text(entry, "name", place)
-    timeout_s = parse_duration(entry.get("timeout", "10s")) / 1000
-    if not 0.1 <= timeout_s <= 120:
-        raise _make_error(f"{place}.timeout", entry.get("timeout"), "0.1s to 2m")
-    if kind == "mail":
-        return _parse_mail(entry, place, name, timeout_s)
-    endpoint = Endpoint(
-        _read_text(entry, "url", place), _parse_secret(entry, "token", place), timeout_s
-    )
-    if kind in ("slack", "mattermost", "teams"):
-        return Chat(name, endpoint.checked(), kind)
-    made = Webhook if kind == "webhook" else Alertmanager
-    return made(name, endpoint.checked())
-
-
-def _parse_mail(entry: Mapping[str, Any], place: str, name: str, timeout_s: float) -> Mail:
-    port = entry.get("port", 25)
-    if not isinstance(port, int) or not 1 <= port <= 65535:
-        raise _make_error(f"{place}.port", port, "1 to 65535")
-    to = _read_texts(entry, "to", place)
-    if not to or not all("@" in address and address.isprintable() for address in to):
-        raise _make_error(f"{place}.to", to, "a list of mail addresses")
-    return Mail(
-        name,
-        _read_text(entry, "host", place),
-        _read_text(entry, "from", place),
-        to=to,
-        port=port,
-        starttls=_read_flag(entry, "starttls", False, place),
-        user=_read_text(entry, "user", place) if entry.get("user") else "",
-        password=_parse_secret(entry, "password", place),
-        timeout_s=timeout_s,
-    )
-
-
-def _parse_secret(entry: Mapping[str, Any], key: str, place: str) -> Secret:
-    env, file = entry.get(f"{key}_env", ""), entry.get(f"{key}_file", "")
-    if not isinstance(env, str) or not isinstance(file, str) or (env and file):
-        raise InvalidInput(f"At {place}: give either {key}_env or {key}_file, as text.")
-    return Secret(env, file, f"{key}_file")
-
-
-def _route(entry: Mapping[str, Any], place: str, receivers: Mapping[str, Receiver]) -> Route:
-    _check_keys(entry, _ROUTE, place)
-    to = _read_texts(entry, "to", place)
-    for name in to:
-        if name not in receivers:
-            raise InvalidInput(f"At {place}.to: {unknown('receiver', name, receivers)}")
-    severity = entry.get("severity", "warning")
-    if severity not in SEVERITIES:
-        raise InvalidInput(f"At {place}.severity: {unknown('severity', severity, SEVERITIES)}")
-    group_by = _read_texts(entry, "group_by", place) or ("rule",)
-    for name in group_by:
-        if name not in _GROUPS:
-            raise InvalidInput(f"At {place}.group_by: {unknown('field', name, _GROUPS)}")
-    return Route(
-        to,
-        severity,
-        _read_texts(entry, "projects", place),
-        users=_read_texts(entry, "users", place),
-        rules=_read_texts(entry, "rules", place),
-        resolved=_read_flag(entry, "resolved", True, place),
-        group_wait_ms=parse_duration(entry.get("group_wait", "30s")),
-        group_by=group_by,
-    )
-
-
-def _list_tables(table: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-    value = table.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
-        raise _make_error(f"notify.{key}", value, f"[[notify.{key}]] tables")
-    return value
-
-
-def _check_keys(table: Mapping[str, Any], keys: set[str], place: str) -> None:
-    for key in table:
-        if key not in keys:
-            raise InvalidInput(f"At {place}: {unknown('key', key, keys)}")
-
-
-def _read_text(entry: Mapping[str, Any], key: str, place: str) -> str:
-    value = entry.get(key)
-    if not isinstance(value, str) or not value or not value.isprintable() or len(value) > 1000:
-        raise _make_error(f"{place}.{key}", value, "text")
-    return value
-
-
-def _read_texts(entry: Mapping[str, Any], key: str, place: str) -> tuple[str, ...]:
-    value = entry.get(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _make_error(f"{place}.{key}", value, "a list of texts")
-    return tuple(value)
-
-
-def _read_flag(entry: Mapping[str, Any], key: str, default: bool, place: str) -> bool:
-    value = entry.get(key, default)
-    if not isinstance(value, bool):
-        raise _make_error(f"{place}.{key}", value, "true or false")
-    return value
-
-
-def _make_error(place: str, value: object, wanted: str) -> InvalidInput:
-    return InvalidInput(f"{place} has {shown(value)}; allowed: {wanted}.")

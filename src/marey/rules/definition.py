@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 
 from marey.model.errors import InvalidInput, shown, unknown
 from marey.model.faults import FaultKind
-from marey.model.times import MINUTE_MS, parse_duration
+from marey.model.times import MINUTE_MS, format_duration, parse_duration
 from marey.rules.language.expressions import Clause
 from marey.rules.language.json_form import parse_clause
 from marey.rules.language.lexer import RuleError
 from marey.rules.language.lint import warnings
 from marey.rules.language.parser import bind, parse_rule
 from marey.rules.language.printer import rule_text
-from marey.rules.language.vocabulary import format_duration
 
 NOW_WINDOW_MS = 10 * MINUTE_MS
 CLOSE_AFTER_MS = 10 * MINUTE_MS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -174,7 +173,7 @@ def test_a_proxy_behind_a_unix_socket_is_believed(
     control = AccessControl(
         mode="proxy",
         settings=AccessSettings(mode="proxy"),
-        proxy=replace(ProxySettings(), peers=peers),
+        proxy=ProxySettings(peers=peers),
     )
     app = build_app(small.service, Access((), control))
 

@@ -8,6 +8,7 @@ import pytest
 
 from marey.app.access.access_control import check_access
 from marey.app.assembly import open_service
+from marey.app.settings.access_settings import NOBODY, AccessSettings
 from marey.app.settings.configuration import (
     SOURCE_KINDS,
     TABLES,
@@ -15,11 +16,12 @@ from marey.app.settings.configuration import (
     ServerSettings,
     SimulatedSettings,
     StoreSettings,
-    list_settings,
     load_configuration,
     read_access_token,
 )
+from marey.model.access.identity import Privacy, Role
 from marey.model.errors import InvalidInput
+from marey.model.settings.settings_reader import list_settings
 from marey.model.times import DAY_MS, parse_time
 
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "configuration.md"
@@ -116,10 +118,10 @@ def test_every_setting_is_documented() -> None:
     text = DOCS.read_text()
     for table, kind in {**TABLES, **SOURCE_KINDS}.items():
         assert f"`[{table}]`" in text or f'`kind = "{table}"`' in text
-        for key, (_, setting) in list_settings(kind).items():
+        for key, setting in list_settings(kind).items():
             rows = [line for line in text.splitlines() if line.startswith(f"| `{key}` |")]
             assert any(setting.takes in row and setting.meaning in row for row in rows), key
-            assert any(setting.default in row for row in rows), key
+            assert any(setting.default_text in row for row in rows), key
 
 
 def test_a_public_address_without_authentication_is_refused() -> None:
@@ -189,3 +191,10 @@ def test_a_wrong_share_is_refused_with_its_line(tmp_path: Path, weight: str) -> 
 def test_shares_that_are_no_table_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"line 2: queue\.shares: has 3; allowed: a table"):
         load(tmp_path, "[queue]\nshares = 3\n")
+
+
+def test_the_words_of_the_file_are_those_of_roles_and_privacy() -> None:
+    settings = list_settings(AccessSettings)
+    assert set(settings["privacy"].schema["enum"]) == {mode.value for mode in Privacy}
+    roles = {NOBODY, *(role.value for role in Role)}
+    assert set(settings["default_role"].schema["enum"]) == roles

@@ -10,22 +10,21 @@ from typing import Any
 import jsonschema
 import pytest
 
-from marey.app.settings.configuration import SOURCE_KINDS, TABLES, list_settings, read_configuration
+from marey.app.settings.configuration import SOURCE_KINDS, TABLES, read_configuration
 from marey.app.settings.configuration_schema import make_configuration_schema
-from marey.app.settings.setting_kinds import DURATION_PATTERN, Setting
-from marey.app.settings.toml_lines import TomlFile
 from marey.cli import main
 from marey.model.errors import InvalidInput
+from marey.model.settings.setting_types import DURATION_PATTERN
+from marey.model.settings.settings_reader import Setting, list_settings
+from marey.model.settings.toml_lines import TomlFile
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "docs" / "marey.schema.json"
 VALIDATOR = jsonschema.Draft202012Validator(make_configuration_schema())
 
 
 def parsed(document: dict[str, Any]) -> bool:
-    file = TomlFile("marey.toml", "")
-    file.document = document
     try:
-        read_configuration(file)
+        read_configuration(TomlFile("marey.toml", document))
     except InvalidInput:
         return False
     return True
@@ -33,7 +32,7 @@ def parsed(document: dict[str, Any]) -> bool:
 
 def every_key() -> Iterator[tuple[str, str, Setting]]:
     for table, kind in {**TABLES, **SOURCE_KINDS}.items():
-        for key, (_, setting) in list_settings(kind).items():
+        for key, setting in list_settings(kind).items():
             yield table, key, setting
 
 
@@ -45,7 +44,7 @@ def document_with(table: str, key: str, value: Any) -> dict[str, Any]:
 
 def candidates(setting: Setting) -> list[Any]:
     """Values at and beyond the bounds, of every type, and hostile ones."""
-    schema = setting.read.schema
+    schema = setting.schema
     low, high = schema.get("minimum", 0), schema.get("maximum", 10)
     words = ["", "x", "x" * 256, "x" * 257, "127.0.0.1", "::1", "localhost", "0.0.0.0"]
     words += ["http://h:1", "https://h/p?q", "ftp://h", "http://u:p@h", "http://", "u@h", "h:9400"]
@@ -89,7 +88,7 @@ def test_schema_and_parser_agree_on_every_value(table: str, key: str, setting: S
     for value in candidates(setting):
         document = document_with(table, key, value)
         by_schema, by_parser = VALIDATOR.is_valid(document), parsed(document)
-        if setting.read.schema.get("pattern") == DURATION_PATTERN and by_schema:
+        if setting.schema.get("pattern") == DURATION_PATTERN and by_schema:
             # How long is allowed cannot be said in a schema; the parser knows.
             continue
         assert by_schema == by_parser, (key, value)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from marey.app.settings.configuration import DcgmSettings, PrometheusSettings, SlurmSettings
 from marey.app.settings.source_settings import (
@@ -116,7 +117,7 @@ def _find_schedulers(settings: Sequence[Any]) -> dict[str, Any]:
 def hash_files_and_secrets(settings: Any) -> str:
     """Return a digest of what the settings only name: a new token or list makes a new source."""
     digest = hashlib.sha256()
-    for entry in dataclasses.fields(settings):
+    for entry in msgspec.structs.fields(settings):
         value = getattr(settings, entry.name)
         if not isinstance(value, str) or not value:
             continue

@@ -19,12 +19,12 @@ from marey.app.settings.configuration import (
     TABLES,
     Configuration,
     SimulatedSettings,
-    list_settings,
     load_configuration,
 )
 from marey.model.documents import Document
 from marey.model.errors import Conflict, InvalidInput
 from marey.model.protocols import Source
+from marey.model.settings.settings_reader import list_settings
 
 # Beyond the patience of the tick in hand, which is finished first.
 _TAKE_OVER_S = 5.0
@@ -126,8 +126,9 @@ def restart_keys(running: Configuration, wanted: Configuration) -> tuple[str, ..
     return tuple(
         f"{table}.{key}"
         for table, kind in TABLES.items()
-        for key, (name, _) in list_settings(kind).items()
-        if getattr(getattr(running, table), name) != getattr(getattr(wanted, table), name)
+        for key, setting in list_settings(kind).items()
+        if getattr(getattr(running, table), setting.name)
+        != getattr(getattr(wanted, table), setting.name)
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import urllib3
 
 from marey.app.access.access_control import check_access
-from marey.app.assembly import check_transport, read_notify
+from marey.app.assembly import check_transport
 from marey.app.doctor.checks import Check, fail_check, pass_check, warn_check
 from marey.app.doctor.source_checks import check_join, check_source, try_sources
 from marey.app.doctor.visibility import check_visibility
@@ -29,6 +29,7 @@ from marey.app.settings.configuration import (
 from marey.model.errors import MareyError
 from marey.model.system.failure_codes import get_failure_code, get_status_code
 from marey.model.system.private_files import find_loose_mode
+from marey.notify.settings import load_notify_settings
 from marey.rules.definition import read_rules
 from marey.store.holder import StoreHolder, find_holder
 
@@ -238,7 +239,7 @@ def check_rules(configuration: Configuration) -> Iterator[Check]:
         )
         return
     try:
-        notify = read_notify(Path(settings.notify))
+        notify = load_notify_settings(Path(settings.notify))
     except MareyError as error:
         yield fail_check("notify", "settings", str(error), "docs/notify.md lists every key.")
         return

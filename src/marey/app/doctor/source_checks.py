@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import numpy as np
 
 from marey.app.collect.open_sources import SCHEDULERS, SiteSources
@@ -127,7 +127,7 @@ def try_sources(settings: Sequence[Any], now_ms: int) -> Attempts:
 def _drop_history(entry: Any) -> Any:
     """Return the same source, without the history that it would fetch first."""
     if isinstance(entry, PrometheusSettings):
-        return dataclasses.replace(entry, history_ms=0)
+        return msgspec.structs.replace(entry, history_ms=0)
     return entry
 
 

@@ -3,157 +3,151 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Literal
 
-from marey.app.settings.setting_kinds import (
-    TEXT,
-    TEXTS,
-    Kind,
-    a_path,
-    a_timeout,
-    a_url,
-    a_word,
-    duration,
-    one_of,
-    setting,
+from msgspec import Meta
+
+from marey.model.settings.setting_types import (
+    OptionalText,
+    SettingsTable,
+    Text,
+    Texts,
+    Url,
+    describe,
+    describe_path,
+    describe_url,
+    describe_variable,
+    limit_duration,
+    limit_timeout,
+    parse_with,
 )
-from marey.model.access.identity import Privacy, Role
-from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
+from marey.model.times import DAY_MS, HOUR_MS, SECOND_MS
 
-MODES = ("auto", "none", "token", "proxy", "oidc")
 NOBODY = "refused"
 
 
-def _read_networks(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise ValueError
-    return tuple(str(ipaddress.ip_network(one, strict=False)) for one in value)
+def _write_network(text: str) -> str:
+    return str(ipaddress.ip_network(text, strict=False))
 
 
 # What an address is beyond its characters, a pattern cannot say.
-_NETWORK = {"type": "string", "pattern": r"^[0-9A-Fa-f:.]*[:.][0-9A-Fa-f:.]*(/[0-9]{1,3})?$"}
-NETWORKS = Kind(_read_networks, {"type": "array", "items": _NETWORK})
+_Network = Annotated[str, Meta(pattern=r"^[0-9A-Fa-f:.]*[:.][0-9A-Fa-f:.]*(/[0-9]{1,3})?$")]
+Peers = Annotated[tuple[_Network, ...], parse_with(_write_network)]
 
 
-def a_list(takes: str, meaning: str) -> Any:
-    """Return a list of texts that need not be given."""
-    return setting(TEXTS, takes, meaning, default=(), shown_as="[]")
-
-
-@dataclass(frozen=True, slots=True)
-class AccessSettings:
+class AccessSettings(SettingsTable, frozen=True):
     """How people sign in, which role each group has, and what people see of each other."""
 
-    mode: str = setting(
-        one_of(*MODES),
-        "auto, none, token, proxy or oidc",
-        "How people sign in (see access.md); auto: `token` where "
-        "`server.token_env` or `server.token_file` is set, else `none`.",
-        default="auto",
-    )
-    privacy: str = setting(
-        one_of(*(mode.value for mode in Privacy)),
-        "open, pseudonymous, project or own",
-        "Whose names and work people who are not operators can see.",
-        default="open",
-    )
-    public_url: str = a_url(
-        "The address that browsers use for Marey. With oidc the redirect URI registered at the "
-        "provider is this with /api/v1/sign-in/callback; with https cookies are Secure."
-    )
-    admin_groups: tuple[str, ...] = a_list("a list of groups", "Groups whose members are admins.")
-    operator_groups: tuple[str, ...] = a_list(
-        "a list of groups", "Groups whose members are operators."
-    )
-    researcher_groups: tuple[str, ...] = a_list(
-        "a list of groups", "Groups whose members are researchers."
-    )
-    view_only_groups: tuple[str, ...] = a_list(
-        "a list of groups", "Groups whose members can only look."
-    )
-    admin_users: tuple[str, ...] = a_list(
-        "a list of user names", "People who are admins, whatever their groups."
-    )
-    default_role: str = setting(
-        one_of(NOBODY, *(role.value for role in Role)),
-        f"{NOBODY}, view-only, researcher, operator or admin",
-        "Role of a person who is in none of these groups.",
-        default=Role.VIEW_ONLY.value,
-    )
-    project_prefix: str = a_word(
-        "text",
-        "Groups with this prefix are projects, named by the rest; empty: every group is a project "
-        "of the same name.",
-    )
-    session_ms: int = setting(
-        duration(MINUTE_MS, 30 * DAY_MS),
-        "a duration from 1m to 30d, such as 12h",
-        "Maximum length of a session.",
-        default=12 * HOUR_MS,
-        shown_as="12h",
-    )
-    idle_ms: int = setting(
-        duration(MINUTE_MS, 30 * DAY_MS),
-        "a duration from 1m to 30d, such as 2h",
-        "A session ends after this long without use.",
-        default=2 * HOUR_MS,
-        shown_as="2h",
-    )
-    token_life_ms: int = setting(
-        duration(HOUR_MS, 3650 * DAY_MS),
-        "a duration from 1h to 3650d, such as 365d",
-        "Longest validity of an API token.",
-        default=365 * DAY_MS,
-        shown_as="365d",
-    )
+    mode: Annotated[
+        Literal["auto", "none", "token", "proxy", "oidc"],
+        describe(
+            "How people sign in (see access.md); auto: `token` where `server.token_env`"
+            " or `server.token_file` is set, else `none`.",
+            "auto, none, token, proxy or oidc",
+        ),
+    ] = "auto"
+    privacy: Annotated[
+        Literal["open", "pseudonymous", "project", "own"],
+        describe(
+            "Whose names and work people who are not operators can see.",
+            "open, pseudonymous, project or own",
+        ),
+    ] = "open"
+    public_url: Annotated[
+        Url,
+        describe_url(
+            "The address that browsers use for Marey. With oidc the redirect URI "
+            "registered at the provider is this with /api/v1/sign-in/callback; with "
+            "https cookies are Secure."
+        ),
+    ] = ""
+    admin_groups: Annotated[
+        Texts, describe("Groups whose members are admins.", "a list of groups")
+    ] = ()
+    operator_groups: Annotated[
+        Texts, describe("Groups whose members are operators.", "a list of groups")
+    ] = ()
+    researcher_groups: Annotated[
+        Texts, describe("Groups whose members are researchers.", "a list of groups")
+    ] = ()
+    view_only_groups: Annotated[
+        Texts, describe("Groups whose members can only look.", "a list of groups")
+    ] = ()
+    admin_users: Annotated[
+        Texts, describe("People who are admins, whatever their groups.", "a list of user names")
+    ] = ()
+    default_role: Annotated[
+        Literal["refused", "view-only", "researcher", "operator", "admin"],
+        describe(
+            "Role of a person who is in none of these groups.",
+            "refused, view-only, researcher, operator or admin",
+        ),
+    ] = "view-only"
+    project_prefix: Annotated[
+        OptionalText,
+        describe(
+            "Groups with this prefix are projects, named by the rest; empty: every "
+            "group is a project of the same name.",
+            "text",
+        ),
+    ] = ""
+    session_ms: Annotated[
+        int, limit_duration("1m", "30d", "Maximum length of a session.", example="12h")
+    ] = 12 * HOUR_MS
+    idle_ms: Annotated[
+        int,
+        limit_duration("1m", "30d", "A session ends after this long without use.", example="2h"),
+    ] = 2 * HOUR_MS
+    token_life_ms: Annotated[
+        int, limit_duration("1h", "3650d", "Longest validity of an API token.", example="365d")
+    ] = 365 * DAY_MS
 
 
-@dataclass(frozen=True, slots=True)
-class ProxySettings:
+class ProxySettings(SettingsTable, frozen=True):
     """With mode proxy: which proxy signs people in, and how it names them."""
 
-    peers: tuple[str, ...] = setting(
-        NETWORKS,
-        "a list of addresses or networks",
-        "Where the proxy connects from; the same headers from anyone else are ignored.",
-        default=(),
-        shown_as="[]",
+    peers: Annotated[
+        Peers,
+        describe(
+            "Where the proxy connects from; the same headers from anyone else are ignored.",
+            "a list of addresses or networks",
+        ),
+    ] = ()
+    user_header: Annotated[Text, describe("Header with the user's name.", "a header's name")] = (
+        "X-Remote-User"
     )
-    user_header: str = setting(
-        TEXT, "a header's name", "Header with the user's name.", default="X-Remote-User"
-    )
-    groups_header: str = setting(
-        TEXT,
-        "a header's name",
-        "Header with the groups, separated by commas.",
-        default="X-Remote-Groups",
-    )
-    logout_url: str = a_url("URL where the proxy signs people out.")
+    groups_header: Annotated[
+        Text, describe("Header with the groups, separated by commas.", "a header's name")
+    ] = "X-Remote-Groups"
+    logout_url: Annotated[Url, describe_url("URL where the proxy signs people out.")] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class OidcSettings:
+class OidcSettings(SettingsTable, frozen=True):
     """With mode oidc: the OpenID provider that signs people in."""
 
-    issuer: str = a_url("The provider's issuer URL, as in its tokens.")
-    client_id: str = a_word("text", "The client that Marey is registered as.")
-    client_secret_env: str = a_word(
-        "the name of an environment variable",
-        "Variable with the client's secret; empty for a public client (PKCE is always used).",
+    issuer: Annotated[Url, describe_url("The provider's issuer URL, as in its tokens.")] = ""
+    client_id: Annotated[
+        OptionalText, describe("The client that Marey is registered as.", "text")
+    ] = ""
+    client_secret_env: Annotated[
+        OptionalText,
+        describe_variable(
+            "Variable with the client's secret; empty for a public client (PKCE is always used)."
+        ),
+    ] = ""
+    client_secret_file: Annotated[
+        OptionalText, describe_path("File with that secret, instead of `client_secret_env`.")
+    ] = ""
+    scope: Annotated[
+        Text, describe("Scopes to request from the provider.", "scopes separated by spaces")
+    ] = "openid profile"
+    user_claim: Annotated[Text, describe("Claim with the user's name.", "a claim")] = (
+        "preferred_username"
     )
-    client_secret_file: str = a_path("File with that secret, instead of `client_secret_env`.")
-    scope: str = setting(
-        TEXT,
-        "scopes separated by spaces",
-        "Scopes to request from the provider.",
-        default="openid profile",
+    groups_claim: Annotated[Text, describe("Claim with the list of groups.", "a claim")] = "groups"
+    label: Annotated[Text, describe("What the sign-in button calls the provider.", "text")] = (
+        "single sign-on"
     )
-    user_claim: str = setting(
-        TEXT, "a claim", "Claim with the user's name.", default="preferred_username"
+    timeout_ms: Annotated[int, limit_timeout("How long one request to the provider may take.")] = (
+        10 * SECOND_MS
     )
-    groups_claim: str = setting(TEXT, "a claim", "Claim with the list of groups.", default="groups")
-    label: str = setting(
-        TEXT, "text", "What the sign-in button calls the provider.", default="single sign-on"
-    )
-    timeout_ms: int = a_timeout(10, "How long one request to the provider may take.")

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from marey.app.settings.setting_kinds import duration, setting
+from marey.model.settings.setting_types import SettingsTable, limit_duration
 from marey.model.times import DAY_MS
 
 
-@dataclass(frozen=True, slots=True)
-class AuditSettings:
+class AuditSettings(SettingsTable, frozen=True):
     """The record of changes, sign-ins and refusals."""
 
-    retention_ms: int = setting(
-        duration(DAY_MS, 3650 * DAY_MS),
-        "a duration from 1d to 3650d, such as 400d",
-        "How long entries are kept.",
-        default=400 * DAY_MS,
-        shown_as="400d",
-    )
+    retention_ms: Annotated[
+        int, limit_duration("1d", "3650d", "How long entries are kept.", example="400d")
+    ] = 400 * DAY_MS

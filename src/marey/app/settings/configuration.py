@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from marey.app.settings.access_settings import AccessSettings, OidcSettings, ProxySettings
 from marey.app.settings.audit_settings import AuditSettings
-from marey.app.settings.setting_kinds import (
-    HOST,
-    LINKS,
-    NETWORKS,
-    OPTIONAL_TEXT,
-    ORIGINS,
-    PREFIX,
-    TEXT,
-    TEXTS,
-    WEIGHTS,
-    Setting,
-    WrongEntry,
-    a_path,
-    a_timeout,
-    a_url,
-    a_word,
-    duration,
-    one_of,
-    setting,
-    whole,
-)
+from marey.app.settings.site_links import LINK_PATTERN, check_link
 from marey.app.settings.source_settings import (
     SOURCE_KINDS,
     DcgmSettings,
@@ -40,9 +22,28 @@ from marey.app.settings.source_settings import (
     SlurmSettings,
     get_secret,
 )
-from marey.app.settings.toml_lines import Place, TomlFile, read_toml
-from marey.model.errors import InvalidInput, allowed, shown, unknown
-from marey.model.times import DAY_MS, HOUR_MS, SECOND_MS
+from marey.model.errors import InvalidInput, unknown
+from marey.model.settings.setting_types import (
+    Host,
+    Networks,
+    OptionalText,
+    SettingsTable,
+    Text,
+    Texts,
+    Url,
+    describe,
+    describe_path,
+    describe_url,
+    describe_variable,
+    limit,
+    limit_duration,
+    limit_timeout,
+    match_pattern,
+    parse_with,
+)
+from marey.model.settings.settings_reader import read_table, read_table_by_kind, read_tables
+from marey.model.settings.toml_lines import TomlFile, read_toml
+from marey.model.times import DAY_MS, SECOND_MS
 
 __all__ = [
     "SOURCE_KINDS",
@@ -61,79 +62,86 @@ __all__ = [
     "SlurmSettings",
     "StoreSettings",
     "TracesSettings",
-    "list_settings",
     "load_configuration",
     "read_access_token",
     "read_configuration",
 ]
 
+# A path below which a proxy shows the server: /marey, /node/login1/8600.
+PREFIX_PATTERN = r"(/[A-Za-z0-9_.~-]*[A-Za-z0-9_~-])+"
+ORIGIN_PATTERN = r"https?://[A-Za-z0-9.*_-]+(:[0-9]{1,5})?"
+MOST_WEIGHT = 1_000_000_000
 
-@dataclass(frozen=True, slots=True)
-class ServerSettings:
+Prefix = Annotated[
+    OptionalText,
+    match_pattern(PREFIX_PATTERN),
+    Meta(extra_json_schema={"pattern": f"^({PREFIX_PATTERN})?$"}),
+]
+Origins = Annotated[
+    tuple[Annotated[Text, Meta(pattern=f"^{ORIGIN_PATTERN}$")], ...], match_pattern(ORIGIN_PATTERN)
+]
+Links = Annotated[tuple[Annotated[Text, Meta(pattern=LINK_PATTERN)], ...], parse_with(check_link)]
+Weights = Mapping[Text, Annotated[float, Meta(gt=0, le=MOST_WEIGHT)]]
+
+
+class ServerSettings(SettingsTable, frozen=True):
     """Where the server listens."""
 
-    host: str = setting(
-        HOST, "an IP address or localhost", "Address to listen on.", default="127.0.0.1"
+    host: Annotated[Host, describe("Address to listen on.", "an IP address or localhost")] = (
+        "127.0.0.1"
     )
-    port: int = setting(
-        whole(0, 65535), "0 to 65535", "Port to listen on; 0 takes a free one.", default=8600
-    )
-    names: tuple[str, ...] = setting(
-        TEXTS,
-        "a list of host names",
-        "Other host names that browsers may use for the server (`Host` header).",
-        default=(),
-        shown_as="[]",
-    )
-    token_env: str = setting(
-        OPTIONAL_TEXT,
-        "the name of an environment variable",
-        "Variable with the administrator's token, which allows everything.",
-        default="",
-        shown_as='""',
-    )
-    token_file: str = setting(
-        OPTIONAL_TEXT,
-        "a path",
-        "File with that token, instead of `token_env`.",
-        default="",
-        shown_as='""',
-    )
-    certificate: str = a_path(
-        "PEM file with the certificate chain for TLS; reloaded when it changes and on SIGHUP."
-    )
-    private_key: str = a_path("PEM file with the certificate's private key, without a password.")
-    behind_proxy: tuple[str, ...] = setting(
-        NETWORKS,
-        "a list of IP addresses or networks",
-        "Reverse proxies in front of the server: what they forward is believed, and without a "
-        "certificate nobody else reaches it over the network.",
-        default=(),
-        shown_as="[]",
-    )
-    path_prefix: str = setting(
-        PREFIX,
-        "a path such as /marey",
-        "The path under which the proxy serves Marey.",
-        default="",
-        shown_as='""',
-    )
+    port: Annotated[int, limit(0, 65535, "Port to listen on; 0 takes a free one.")] = 8600
+    names: Annotated[
+        Texts,
+        describe(
+            "Other host names that browsers may use for the server (`Host` header).",
+            "a list of host names",
+        ),
+    ] = ()
+    token_env: Annotated[
+        OptionalText,
+        describe_variable("Variable with the administrator's token, which allows everything."),
+    ] = ""
+    token_file: Annotated[
+        OptionalText, describe_path("File with that token, instead of `token_env`.")
+    ] = ""
+    certificate: Annotated[
+        OptionalText,
+        describe_path(
+            "PEM file with the certificate chain for TLS; reloaded when it changes and on SIGHUP."
+        ),
+    ] = ""
+    private_key: Annotated[
+        OptionalText,
+        describe_path("PEM file with the certificate's private key, without a password."),
+    ] = ""
+    behind_proxy: Annotated[
+        Networks,
+        describe(
+            "Reverse proxies in front of the server: what they forward is believed, and"
+            " without a certificate nobody else reaches it over the network.",
+            "a list of IP addresses or networks",
+        ),
+    ] = ()
+    path_prefix: Annotated[
+        Prefix, describe("The path under which the proxy serves Marey.", "a path such as /marey")
+    ] = ""
 
-    frame_origins: tuple[str, ...] = setting(
-        ORIGINS,
-        "a list of origins such as https://wall.example.org",
-        "Pages of these origins may show the overview in an `<iframe>` (`/?wall=1`).",
-        default=(),
-        shown_as="[]",
-    )
-    links: tuple[str, ...] = setting(
-        LINKS,
-        "a list of templates (see jobs.md)",
-        "Links to the site's own pages, on every page of a workload, user, project, partition, "
-        "host or GPU.",
-        default=(),
-        shown_as="[]",
-    )
+    frame_origins: Annotated[
+        Origins,
+        describe(
+            "Pages of these origins may show the overview in an `<iframe>` (`/?wall=1`).",
+            "a list of origins such as https://wall.example.org",
+        ),
+    ] = ()
+    links: Annotated[
+        Links,
+        describe(
+            "Links to the site's own pages, on every page of a workload, user, project,"
+            " partition, host or GPU.",
+            "a list of templates (see jobs.md)",
+        ),
+    ] = ()
 
     @property
     def loopback(self) -> bool:
@@ -141,176 +149,192 @@ class ServerSettings:
         return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
 
 
-@dataclass(frozen=True, slots=True)
-class StoreSettings:
+class StoreSettings(SettingsTable, frozen=True):
     """Where history is kept, and how long."""
 
-    path: str = setting(
-        TEXT, "a path", "The store's file; created if missing.", default="marey.duckdb"
-    )
-    retention_ms: int = setting(
-        duration(HOUR_MS, 3650 * DAY_MS),
-        "a duration from 1h to 3650d, such as 30d",
-        "How long raw samples are kept; older ones are reduced to hourly sketches per GPU.",
-        default=30 * DAY_MS,
-        shown_as="30d",
-    )
-    sketch_retention_ms: int = setting(
-        duration(HOUR_MS, 3650 * DAY_MS),
-        "a duration from 1h to 3650d, such as 365d",
-        "How long the hourly sketches are kept.",
-        default=365 * DAY_MS,
-        shown_as="365d",
-    )
-    samples: str = setting(
-        one_of("embedded", "victoriametrics"),
-        "embedded or victoriametrics",
-        "Where samples are kept: in the store's file, or in VictoriaMetrics (see store.md); "
-        "records are always in the file.",
-        default="embedded",
-    )
-    url: str = a_url("VictoriaMetrics, such as http://127.0.0.1:8428; for a cluster, vmselect.")
-    write_url: str = a_url("Where samples are written, if not to `url`; for a cluster, vminsert.")
-    site: str = setting(
-        TEXT,
-        "text",
-        "Name (label `marey`) under which this server's samples are stored.",
-        default="marey",
-    )
-    token_env: str = a_word(
-        "the name of an environment variable",
-        "Variable with VictoriaMetrics' secret: user:password, or a bearer token.",
-    )
-    token_file: str = a_path("File with that secret, instead of `token_env`.")
-    timeout_ms: int = a_timeout(30, "How long one request to VictoriaMetrics may take.")
-    spill: str = a_path(
-        "Folder for samples that VictoriaMetrics has not confirmed yet; empty: `path` plus .spill."
-    )
-    spill_limit_mb: int = setting(
-        whole(1, 100_000_000),
-        "1 to 100000000",
-        "Megabytes that may wait there; beyond this, samples are refused with an error.",
-        default=4096,
-    )
-    settle_ms: int = setting(
-        duration(0, HOUR_MS),
-        "a duration from 0s to 1h, such as 20s",
-        "A sample is confirmed by a query this long after it was sent, when a kill of "
-        "VictoriaMetrics no longer loses it.",
-        default=20 * SECOND_MS,
-        shown_as="20s",
-    )
+    path: Annotated[Text, describe_path("The store's file; created if missing.")] = "marey.duckdb"
+    retention_ms: Annotated[
+        int,
+        limit_duration(
+            "1h",
+            "3650d",
+            "How long raw samples are kept; older ones are reduced to hourly sketches per GPU.",
+            example="30d",
+        ),
+    ] = 30 * DAY_MS
+    sketch_retention_ms: Annotated[
+        int, limit_duration("1h", "3650d", "How long the hourly sketches are kept.", example="365d")
+    ] = 365 * DAY_MS
+    samples: Annotated[
+        Literal["embedded", "victoriametrics"],
+        describe(
+            "Where samples are kept: in the store's file, or in VictoriaMetrics (see "
+            "store.md); records are always in the file.",
+            "embedded or victoriametrics",
+        ),
+    ] = "embedded"
+    url: Annotated[
+        Url,
+        describe_url("VictoriaMetrics, such as http://127.0.0.1:8428; for a cluster, vmselect."),
+    ] = ""
+    write_url: Annotated[
+        Url, describe_url("Where samples are written, if not to `url`; for a cluster, vminsert.")
+    ] = ""
+    site: Annotated[
+        Text, describe("Name (label `marey`) under which this server's samples are stored.", "text")
+    ] = "marey"
+    token_env: Annotated[
+        OptionalText,
+        describe_variable(
+            "Variable with VictoriaMetrics' secret: user:password, or a bearer token."
+        ),
+    ] = ""
+    token_file: Annotated[
+        OptionalText, describe_path("File with that secret, instead of `token_env`.")
+    ] = ""
+    timeout_ms: Annotated[
+        int, limit_timeout("How long one request to VictoriaMetrics may take.")
+    ] = 30 * SECOND_MS
+    spill: Annotated[
+        OptionalText,
+        describe_path(
+            "Folder for samples that VictoriaMetrics has not confirmed yet; empty: "
+            "`path` plus .spill."
+        ),
+    ] = ""
+    spill_limit_mb: Annotated[
+        int,
+        limit(
+            1,
+            100_000_000,
+            "Megabytes that may wait there; beyond this, samples are refused with an error.",
+        ),
+    ] = 4096
+    settle_ms: Annotated[
+        int,
+        limit_duration(
+            "0s",
+            "1h",
+            "A sample is confirmed by a query this long after it was sent, when a kill "
+            "of VictoriaMetrics no longer loses it.",
+            example="20s",
+        ),
+    ] = 20 * SECOND_MS
 
 
-@dataclass(frozen=True, slots=True)
-class CollectSettings:
+class CollectSettings(SettingsTable, frozen=True):
     """How the collect loop polls its sources."""
 
-    interval_ms: int = setting(
-        duration(SECOND_MS // 4, HOUR_MS),
-        "a duration from 250ms to 1h, such as 15s",
-        "Time between two ticks: every source is polled once per tick.",
-        default=15 * SECOND_MS,
-        shown_as="15s",
-    )
-    patience_ms: int = setting(
-        duration(SECOND_MS, HOUR_MS),
-        "a duration from 1s to 1h, such as 10s",
-        "How long a tick waits for a slow source before continuing without it.",
-        default=10 * SECOND_MS,
-        shown_as="10s",
-    )
-    stale_after_ms: int = setting(
-        duration(SECOND_MS, DAY_MS),
-        "a duration from 1s to 1d, such as 1m",
-        "A source silent for longer is shown as stale; older values are not shown.",
-        default=60 * SECOND_MS,
-        shown_as="1m",
-    )
+    interval_ms: Annotated[
+        int,
+        limit_duration(
+            "250ms",
+            "1h",
+            "Time between two ticks: every source is polled once per tick.",
+            example="15s",
+        ),
+    ] = 15 * SECOND_MS
+    patience_ms: Annotated[
+        int,
+        limit_duration(
+            "1s",
+            "1h",
+            "How long a tick waits for a slow source before continuing without it.",
+            example="10s",
+        ),
+    ] = 10 * SECOND_MS
+    stale_after_ms: Annotated[
+        int,
+        limit_duration(
+            "1s",
+            "1d",
+            "A source silent for longer is shown as stale; older values are not shown.",
+            example="1m",
+        ),
+    ] = 60 * SECOND_MS
 
 
-@dataclass(frozen=True, slots=True)
-class RulesSettings:
+class RulesSettings(SettingsTable, frozen=True):
     """Violation rules and who is notified of what they find."""
 
-    folder: str = setting(
-        OPTIONAL_TEXT,
-        "a path",
-        "Rule file (TOML), or a folder of them; a rule with the id of a built-in one replaces it.",
-        default="",
-        shown_as='""',
-    )
-    notify: str = setting(
-        OPTIONAL_TEXT,
-        "a path",
-        "File with receivers and routes of notifications (see notify.md); empty: no notifications.",
-        default="",
-        shown_as='""',
-    )
+    folder: Annotated[
+        OptionalText,
+        describe_path(
+            "Rule file (TOML), or a folder of them; a rule with the id of a built-in "
+            "one replaces it."
+        ),
+    ] = ""
+    notify: Annotated[
+        OptionalText,
+        describe_path(
+            "File with receivers and routes of notifications (see notify.md); empty: no"
+            " notifications."
+        ),
+    ] = ""
 
 
-@dataclass(frozen=True, slots=True)
-class TracesSettings:
+class TracesSettings(SettingsTable, frozen=True):
     """Profiler traces: where they are looked for, and how long what was sent is kept."""
 
-    folders: tuple[str, ...] = setting(
-        TEXTS,
-        "a list of paths",
-        "Folders whose subfolders are shown as runs; nothing outside them is ever read.",
-        default=(),
-        shown_as="[]",
-    )
-    retention_ms: int = setting(
-        duration(HOUR_MS, 3650 * DAY_MS),
-        "a duration from 1h to 3650d, such as 90d",
-        "How long uploaded runs are kept; of runs in folders only the cached tables go.",
-        default=90 * DAY_MS,
-        shown_as="90d",
-    )
-    file_limit_mb: int = setting(
-        whole(1, 1_000_000),
-        "1 to 1000000",
-        "Maximum size of one uploaded file, in megabytes.",
-        default=4096,
-    )
-    total_limit_mb: int = setting(
-        whole(1, 100_000_000),
-        "1 to 100000000",
-        "Maximum size of all uploaded traces and their tables, in megabytes.",
-        default=65536,
-    )
-    user_limit_mb: int = setting(
-        whole(1, 100_000_000),
-        "1 to 100000000",
-        "Maximum size of one user's uploaded traces, in megabytes; admins have no such limit.",
-        default=32768,
-    )
+    folders: Annotated[
+        Texts,
+        describe(
+            "Folders whose subfolders are shown as runs; nothing outside them is ever read.",
+            "a list of paths",
+        ),
+    ] = ()
+    retention_ms: Annotated[
+        int,
+        limit_duration(
+            "1h",
+            "3650d",
+            "How long uploaded runs are kept; of runs in folders only the cached tables go.",
+            example="90d",
+        ),
+    ] = 90 * DAY_MS
+    file_limit_mb: Annotated[
+        int, limit(1, 1_000_000, "Maximum size of one uploaded file, in megabytes.")
+    ] = 4096
+    total_limit_mb: Annotated[
+        int,
+        limit(
+            1, 100_000_000, "Maximum size of all uploaded traces and their tables, in megabytes."
+        ),
+    ] = 65536
+    user_limit_mb: Annotated[
+        int,
+        limit(
+            1,
+            100_000_000,
+            "Maximum size of one user's uploaded traces, in megabytes; admins have no such limit.",
+        ),
+    ] = 32768
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSettings:
+class QueueSettings(SettingsTable, frozen=True):
     """The queue: what share of the cluster each project is meant to have."""
 
-    shares: Mapping[str, float] = setting(
-        WEIGHTS,
-        "a table of project = weight above 0",
-        "What each project is meant to have of the cluster, as weights; a project that is not "
-        "named has no share. None: the scheduler's own (sshare), else equal shares.",
-        default={},
-        shown_as="{}",
-    )
+    shares: Annotated[
+        Weights,
+        describe(
+            "What each project is meant to have of the cluster, as weights; a project "
+            "that is not named has no share. None: the scheduler's own (sshare), else "
+            "equal shares.",
+            "a table of project = weight above 0",
+        ),
+    ] = msgspec.field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
     """All settings of a server."""
 
-    server: ServerSettings = ServerSettings()
-    store: StoreSettings = StoreSettings()
-    collect: CollectSettings = CollectSettings()
+    server: ServerSettings = field(default_factory=ServerSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    collect: CollectSettings = field(default_factory=CollectSettings)
     sources: tuple[Any, ...] = ()
-    rules: RulesSettings = RulesSettings()
-    traces: TracesSettings = TracesSettings()
+    rules: RulesSettings = field(default_factory=RulesSettings)
+    traces: TracesSettings = field(default_factory=TracesSettings)
     queue: QueueSettings = field(default_factory=QueueSettings)
     access: AccessSettings = field(default_factory=AccessSettings)
     proxy: ProxySettings = field(default_factory=ProxySettings)
@@ -319,7 +343,7 @@ class Configuration:
 
 
 # Table of the file → settings; ``[[source]]`` is read by its kind.
-TABLES: Mapping[str, type[Any]] = {
+TABLES: Mapping[str, type[SettingsTable]] = {
     "server": ServerSettings,
     "store": StoreSettings,
     "collect": CollectSettings,
@@ -347,29 +371,16 @@ def read_configuration(file: TomlFile) -> Configuration:
     for key in file.document:
         if key not in known:
             raise file.wrong((key,), unknown("table", key, known))
-    tables = {
-        name: _read_table(file, (name,), kind, file.document.get(name, {}))
+    tables: dict[str, Any] = {
+        name: read_table(file, (name,), kind, file.document.get(name, {}))
         for name, kind in TABLES.items()
     }
-    sources = file.document.get("source", [])
-    if not isinstance(sources, list):
-        raise file.wrong(("source",), "is one table; write it as [[source]].")
-    read = tuple(_read_source(file, i, entry) for i, entry in enumerate(sources))
-    _refuse_same_names(file, read)
-    return Configuration(sources=read, **tables)
-
-
-def _read_source(file: TomlFile, index: int, entry: Any) -> Any:
-    place: Place = ("source", index)
-    if not isinstance(entry, dict):
-        raise file.wrong(place, "is not a table; write it as [[source]].")
-    kind = entry.get("kind")
-    if kind is None:
-        raise file.wrong(place, f"has no kind; allowed: {allowed(SOURCE_KINDS)}.")
-    if not isinstance(kind, str) or kind not in SOURCE_KINDS:
-        raise file.wrong((*place, "kind"), unknown("kind", kind, SOURCE_KINDS))
-    rest = {key: value for key, value in entry.items() if key != "kind"}
-    return _read_table(file, place, SOURCE_KINDS[kind], rest)
+    sources = [
+        read_table_by_kind(file, ("source", i), SOURCE_KINDS, entry)
+        for i, entry in enumerate(read_tables(file, "source"))
+    ]
+    _refuse_same_names(file, sources)
+    return Configuration(sources=tuple(sources), **tables)
 
 
 def _refuse_same_names(file: TomlFile, sources: Iterable[Any]) -> None:
@@ -380,45 +391,6 @@ def _refuse_same_names(file: TomlFile, sources: Iterable[Any]) -> None:
                 ("source", index, "name"), f"'{source.name}' is taken by another source."
             )
         seen.add(source.name)
-
-
-def _read_table(file: TomlFile, place: Place, kind: type[Any], entry: Any) -> Any:
-    if not isinstance(entry, dict):
-        raise file.wrong(place, f"is {shown(entry)}; allowed: a table.")
-    settings = list_settings(kind)
-    values: dict[str, Any] = {}
-    for key, value in entry.items():
-        if key not in settings:
-            raise file.wrong((*place, key), unknown("key", key, settings))
-        name, setting = settings[key]
-        try:
-            values[name] = setting.read(value)
-        except WrongEntry as wrong:
-            problem = f"has {shown(value[wrong.name])}; allowed: {setting.takes}."
-            raise file.wrong((*place, key, wrong.name), problem) from None
-        except ValueError:
-            problem = f"has {_hide_secret(value)}; allowed: {setting.takes}."
-            raise file.wrong((*place, key), problem) from None
-    return kind(**values)
-
-
-def _hide_secret(value: Any) -> str:
-    """Return a refused value as a message may quote it.
-
-    What stands before an @ may be a password.
-    """
-    text = value if isinstance(value, str) else repr(value)
-    before, sign, after = text.rpartition("@")
-    scheme = before[: before.find("//") + 2] if "//" in before else ""
-    return shown(f"{scheme}…@{after}" if sign else text)
-
-
-def list_settings(kind: type[Any]) -> dict[str, tuple[str, Setting]]:
-    """Return key in the file → (field, setting); a duration's ``_ms`` is not part of its key."""
-    return {
-        entry.name.removesuffix("_ms"): (entry.name, entry.metadata["setting"])
-        for entry in dataclasses.fields(kind)
-    }
 
 
 def read_access_token(settings: ServerSettings) -> str | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
-from marey.app.settings.configuration import SOURCE_KINDS, TABLES, list_settings
-from marey.app.settings.setting_kinds import DURATION_PATTERN, Setting
+from marey.app.settings.configuration import SOURCE_KINDS, TABLES
+from marey.model.settings.setting_types import DURATION_PATTERN, SettingsTable
+from marey.model.settings.settings_reader import Setting, list_settings
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -42,33 +42,26 @@ def make_source_schema(kind: str) -> dict[str, Any]:
     return {**schema, "required": ["kind"]}
 
 
-def make_table_schema(kind: type[Any]) -> dict[str, Any]:
+def make_table_schema(kind: type[SettingsTable]) -> dict[str, Any]:
     """Return one table: its keys, what each takes and means, and its default."""
-    defaults = {
-        entry.name: entry.default
-        if entry.default_factory is dataclasses.MISSING
-        else entry.default_factory()
-        for entry in dataclasses.fields(kind)
-    }
     return {
         "type": "object",
         "description": (kind.__doc__ or "").strip(),
         "properties": {
-            key: make_key_schema(setting, defaults[name])
-            for key, (name, setting) in list_settings(kind).items()
+            key: make_key_schema(setting) for key, setting in list_settings(kind).items()
         },
         "additionalProperties": False,
     }
 
 
-def make_key_schema(setting: Setting, default: Any) -> dict[str, Any]:
+def make_key_schema(setting: Setting) -> dict[str, Any]:
     """Return one key."""
-    schema = dict(setting.read.schema)
-    if schema.get("pattern") == DURATION_PATTERN:
-        default = setting.default
+    default = setting.default
+    if setting.schema.get("pattern") == DURATION_PATTERN:
+        default = setting.default_text
     elif isinstance(default, tuple):
         default = list(default)
     elif default is None:
         default = ""
     description = f"{setting.meaning} Takes {setting.takes}."
-    return {**schema, "description": description, "default": default}
+    return {**setting.schema, "description": description, "default": default}

@@ -46,3 +46,9 @@ def parse_link(text: str) -> SiteLink:
     if set(re.findall(r"{([^}]*)}", template)) - set(FIELDS[kind]):
         raise ValueError(text)
     return SiteLink(kind, title, template)
+
+
+def check_link(text: str) -> str:
+    """Return the text of a link; raises ``ValueError`` for anything that is none."""
+    parse_link(text)
+    return text

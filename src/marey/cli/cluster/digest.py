@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from marey.app.assembly import read_notify
 from marey.app.people.digest import AskDigest, read_digest
 from marey.app.people.digest_text import print_digest_html, print_digest_text
 from marey.app.people.scheduled_digests import send_digest
@@ -13,6 +12,7 @@ from marey.cli.output import Output
 from marey.cli.store_arguments import add_store, ask_place
 from marey.model.errors import InvalidInput, unknown
 from marey.notify.receivers import Mail
+from marey.notify.settings import load_notify_settings
 
 DESCRIPTION = """\
 Summarise the last week: GPU-hours used and wasted compared with the week before, what cost most
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 def find_mail(path: Path, name: str) -> Mail:
     """Return the receiver that sends mail."""
-    receivers = read_notify(path).receivers
+    receivers = load_notify_settings(path).receivers
     mails = {each.name: each for each in receivers.values() if isinstance(each, Mail)}
     if not mails:
         raise InvalidInput(f"'{path}' has no receiver of kind mail.")

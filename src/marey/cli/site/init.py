@@ -12,9 +12,9 @@ from pathlib import Path
 from marey.app.settings.configuration import read_configuration
 from marey.app.settings.detection import DetectedSource, Environment, detect_sources
 from marey.app.settings.first_configuration import ChosenSources, choose, write_configuration
-from marey.app.settings.toml_lines import TomlFile
 from marey.cli.output import Output, clean_text
 from marey.model.errors import Conflict
+from marey.model.settings.toml_lines import parse_toml
 
 DESCRIPTION = """\
 Look for a scheduler (Slurm's commands, slurmrestd, a Kubernetes service account or kubeconfig)
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         choice = ask_about(choice, lambda prompt: _ask(prompt, out))
     text = write_configuration(choice, args.output.name)
     # What is written must be what the server reads.
-    read_configuration(TomlFile(str(args.output), text))
+    read_configuration(parse_toml(str(args.output), text))
     write_new(args.output, text, force=args.force)
     out.answer(
         _write_document(args.output, found, choice), format_choice(args.output, found, choice)

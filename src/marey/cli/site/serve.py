@@ -6,6 +6,8 @@ import argparse
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
+
 from marey.app.settings.configuration import load_configuration
 from marey.cli.output import Output
 from marey.model.errors import InvalidInput
@@ -33,7 +35,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     configuration = load_configuration(args.config)
     as_read = configuration
     if args.port is not None:
-        server = replace(configuration.server, port=checked_port(args.port))
+        server = msgspec.structs.replace(configuration.server, port=checked_port(args.port))
         configuration = replace(configuration, server=server)
     # The server is not imported until the configuration is known to be sound.
     from marey.app.collect.reload import ConfigurationFile

@@ -7,6 +7,7 @@ from typing import Any
 
 from marey.model.errors import InvalidInput, shown, unknown
 from marey.model.metrics import catalogue
+from marey.model.times import format_duration
 from marey.rules.language.expressions import (
     GROUPS_OF_GPUS,
     ORDER_OPS,
@@ -29,7 +30,7 @@ from marey.rules.language.expressions import (
 from marey.rules.language.lexer import RuleError
 from marey.rules.language.parser import CONDITION_LIMIT, DEPTH_LIMIT, parse_rule
 from marey.rules.language.printer import rule_text, statistic_text, value_text
-from marey.rules.language.vocabulary import FACTS, STATISTIC_WORDS, format_duration
+from marey.rules.language.vocabulary import FACTS, STATISTIC_WORDS
 
 _CONDITION_KEYS = {"metric", "statistic", "window", "over", "fact", "op", "value"}
 

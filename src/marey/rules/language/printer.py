@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from marey.model.metrics import catalogue
+from marey.model.times import format_duration
 from marey.rules.language.expressions import (
     Aggregation,
     And,
@@ -29,7 +30,6 @@ from marey.rules.language.vocabulary import (
     FACT_UNITS,
     FACTS,
     FactKind,
-    format_duration,
     format_number,
     unit_of,
 )

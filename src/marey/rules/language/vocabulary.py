@@ -161,15 +161,6 @@ def units_like(wanted: str) -> list[str]:
     return [f"{unit}/h" for unit in same] if wanted.endswith("/h") else same
 
 
-def format_duration(length_ms: float) -> str:
-    """Write ``90s``, ``10m``, ``2h``: the largest unit that says it exactly."""
-    whole = round(length_ms)
-    for unit in ("d", "h", "m", "s"):
-        if whole and whole % DURATION_UNITS_MS[unit] == 0:
-            return f"{whole // DURATION_UNITS_MS[unit]}{unit}"
-    return f"{whole}ms"
-
-
 def format_number(value: float) -> str:
     """Return the shortest text that reads back as the same number."""
     text = repr(float(value))

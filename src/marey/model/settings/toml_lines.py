@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +17,19 @@ _KEY = re.compile(r"""^\s*([A-Za-z0-9_.\-]+|"[^"]*"|'[^']*')\s*=""")
 Place = tuple[str | int, ...]
 
 
+@dataclass(frozen=True, slots=True)
 class TomlFile:
     """A parsed file that can name the line of every key."""
 
-    def __init__(self, name: str, text: str) -> None:
-        self.name = name
-        try:
-            self.document: dict[str, Any] = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidInput(f"{name}: not valid TOML: {error}.") from None
-        self._lines = _find_key_lines(text)
+    name: str
+    document: Mapping[str, Any]
+    lines: Mapping[Place, int] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
         """Return the line of this key, or of the nearest table around it."""
         for end in range(len(place), 0, -1):
-            if place[:end] in self._lines:
-                return self._lines[place[:end]]
+            if place[:end] in self.lines:
+                return self.lines[place[:end]]
         return 1
 
     def wrong(self, place: Place, problem: str) -> InvalidInput:
@@ -54,7 +53,15 @@ def read_toml(path: Path) -> TomlFile:
         raise InvalidInput(f"{path}: cannot be read: {error.strerror}.") from None
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{path}: is not UTF-8 text (byte {error.start}).") from None
-    return TomlFile(str(path), text)
+    return parse_toml(str(path), text)
+
+
+def parse_toml(name: str, text: str) -> TomlFile:
+    """Return a text, parsed; one that is not TOML is refused with the name of its file."""
+    try:
+        return TomlFile(name, tomllib.loads(text), _find_key_lines(text))
+    except tomllib.TOMLDecodeError as error:
+        raise InvalidInput(f"{name}: not valid TOML: {error}.") from None
 
 
 def _find_key_lines(text: str) -> dict[Place, int]:

@@ -1,0 +1,1 @@
+"""How settings files are declared and read: msgspec structs, and errors that name the line."""

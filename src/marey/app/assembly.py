@@ -9,7 +9,12 @@ from pathlib import Path
 
 from marey.app.collect.clocks import StoredClock, WallClock
 from marey.app.collect.loop import CollectRules
-from marey.app.collect.memory import give_back, trim
+from marey.app.collect.memory import (
+    HISTORY_BLOCK_BYTES,
+    give_back,
+    return_large_blocks,
+    trim,
+)
 from marey.app.collect.open_sources import SiteSources
 from marey.app.collect.reload import ConfigurationFile, SourceReloader, describe_sources
 from marey.app.collect.sample_store import open_sample_store
@@ -127,10 +132,12 @@ def _open_simulated_service(
 
     judge = _start_judge(service, cluster)
     tell = judge.take if judge else lambda _: None
+    return_large_blocks(HISTORY_BLOCK_BYTES)
     try:
         simulate_history(cluster, service.summaries, reported, tell)
     finally:
         feed = judge.finish() if judge else None
+        return_large_blocks()
     if feed is not None and judge is not None:
         whole = judge.from_ms <= cluster.simulation.config.start_ms
         service.rule_watch.adopt(feed, settings.cluster, cluster.history_until_ms, whole=whole)

@@ -11,6 +11,8 @@ import pyarrow as pa
 M_MMAP_THRESHOLD = -3
 M_ARENA_MAX = -8
 LARGE_BLOCK_BYTES = 1 << 18
+# While a history is made: columns of its blocks are taken again and again, a megabyte each.
+HISTORY_BLOCK_BYTES = 1 << 22
 ARENAS = 2
 
 
@@ -33,14 +35,14 @@ def trim() -> None:
         return
 
 
-def return_large_blocks() -> None:
-    """Let blocks above 256 KiB go back to the machine as soon as they are freed.
+def return_large_blocks(limit_bytes: int = LARGE_BLOCK_BYTES) -> None:
+    """Let blocks above a limit (256 KiB) go back to the machine as soon as they are freed.
 
     By itself glibc raises that limit to 32 MiB with the first large block, and keeps what rules
     compute each minute in holes of its heap: some 120 MB at 10,000 GPUs.
     """
     try:
-        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
+        ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, limit_bytes)
     except (OSError, AttributeError):
         # Another C library than glibc has its own ways.
         return

@@ -41,12 +41,13 @@ class Column:
         any_missing = bool(missing.any())
         if self.type == "FLOAT":
             return pa.array(values.astype(np.float32, copy=False), mask=missing)
-        steps = np.rint(values / np.float32(self.resolution))
+        steps = values / np.float32(self.resolution)
+        np.rint(steps, out=steps)
         if any_missing:
             steps[missing] = 0
         # A file from before the catalogue widened a range holds what its type can.
         info = np.iinfo(self.dtype)
-        stored = np.clip(steps, info.min + 1, info.max).astype(self.dtype)
+        stored = np.clip(steps, info.min + 1, info.max, out=steps).astype(self.dtype)
         return pa.array(stored, mask=missing) if any_missing else pa.array(stored)
 
     def stored(self, column: pa.ChunkedArray) -> NDArray[Any]:

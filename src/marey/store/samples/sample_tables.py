@@ -1,4 +1,7 @@
-"""Keeping samples: every tick into the hot table, every finished hour rewritten in order."""
+"""Keeping samples: every tick into the hot table, every finished hour rewritten in order.
+
+A long history comes in order already, or nearly so: it goes past the hot table.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,8 @@ from marey.store.samples.columns import Column, make_column
 REWRITE_ROWS = 3_000_000
 # Rows that wait for an insert: a group of ticks is written at once, a long history in parts.
 INSERT_ROWS = 250_000
+# A batch of so many rows over time is history; a tick of a large cluster is one moment.
+HISTORY_ROWS = 100_000
 _NEVER = np.iinfo(np.int64).min
 
 
@@ -83,33 +88,46 @@ class SampleTables:
 
         Within ``restored`` spans, raw samples take the place of what they were reduced to.
         """
+        is_history = len(batch) >= HISTORY_ROWS and batch.time_ms.min() < batch.time_ms.max()
         for begin in range(0, len(batch), INSERT_ROWS):
-            part = batch.rows(slice(begin, begin + INSERT_ROWS))
-            self._append(connection, part.checked(), restored)
+            part = batch.rows(slice(begin, begin + INSERT_ROWS)).checked()
+            rows = self._make_rows(connection, part, restored)
+            if rows.num_rows:
+                self._append(connection, part.kind, rows, is_history=is_history)
 
-    def _append(
+    def _make_rows(
         self,
         connection: duckdb.DuckDBPyConnection,
         batch: SampleBatch,
         restored: Sequence[tuple[int, int]],
-    ) -> None:
+    ) -> pa.Table:
+        """Return the rows of a batch that are to be kept, as the tables hold them."""
         batch = _drop_empty_rows(batch)
         rows = _drop_duplicates(self._encode(connection, bounded(batch.cluster), batch))
         for span in restored:
             self._forget_sketches(connection, batch.kind, rows, span)
-        rows = self._drop_reduced(connection, batch.kind, rows)
-        if not rows.num_rows:
-            return
-        late = self._find_late_rows(batch.kind, rows)
+        return self._drop_reduced(connection, batch.kind, rows)
+
+    def _append(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        kind: Entity,
+        rows: pa.Table,
+        *,
+        is_history: bool,
+    ) -> None:
+        late = self._find_late_rows(kind, rows)
         if late.any():
             # What they replace may be among those that wait.
             self.flush(connection)
             fresh = rows.filter(pa.array(~late))
-            merged = self._merge(connection, batch.kind, rows.filter(pa.array(late)))
-            self._insert(connection, batch.kind, [fresh])
-            self._insert(connection, batch.kind, [merged])
+            merged = self._merge(connection, kind, rows.filter(pa.array(late)))
+            self._insert(connection, kind, [fresh])
+            self._insert(connection, kind, [merged])
+        elif is_history:
+            _insert_rows(connection, f"{kind}_cold", _sort_for_reading(rows))
         else:
-            waiting = self._waiting.setdefault(batch.kind, [])
+            waiting = self._waiting.setdefault(kind, [])
             waiting.append(rows)
             if sum(table.num_rows for table in waiting) >= INSERT_ROWS:
                 self.flush(connection)
@@ -213,10 +231,7 @@ class SampleTables:
         rows = pa.concat_tables(tables, promote_options="default")
         if not rows.num_rows:
             return
-        names = ", ".join(f'"{name}"' for name in rows.column_names)
-        connection.register("incoming", rows)
-        connection.execute(f"INSERT INTO {kind}_hot ({names}) SELECT {names} FROM incoming")
-        connection.unregister("incoming")
+        _insert_rows(connection, f"{kind}_hot", rows)
         oldest = int(pc.min(rows.column("time_ms")).as_py())
         self.oldest_hot[kind] = min(self.oldest_hot[kind], oldest)
 
@@ -259,6 +274,21 @@ class SampleTables:
         self._update_hot_span(connection, kind)
 
 
+def _insert_rows(connection: duckdb.DuckDBPyConnection, table: str, rows: pa.Table) -> None:
+    names = ", ".join(f'"{name}"' for name in rows.column_names)
+    connection.register("incoming", rows)
+    connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming")
+    connection.unregister("incoming")
+
+
+def _sort_for_reading(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of the cold table."""
+    keys = [rows.column(name).to_numpy() for name in ("time_ms", "entity", "workload")]
+    order = np.lexsort(keys)
+    in_order = bool((order[1:] > order[:-1]).all())
+    return rows if in_order else rows.take(pa.array(order))
+
+
 def list_hours_before(
     connection: duckdb.DuckDBPyConnection, table: str, cut_ms: int
 ) -> list[tuple[int, int]]:
@@ -297,8 +327,10 @@ def _drop_empty_rows(batch: SampleBatch) -> SampleBatch:
     """Leave out rows without a single value, and those before 1970: no clock was set so."""
     kept = batch.time_ms >= 0
     # Few rows lack the first metric, and most of those every other one too.
-    empty = np.arange(len(batch))
-    for values in batch.columns.values():
+    columns = iter(batch.columns.values())
+    first = next(columns, None)
+    empty = np.arange(len(batch)) if first is None else np.flatnonzero(np.isnan(first))
+    for values in columns:
         empty = empty[np.isnan(values[empty])]
     kept[empty] = False
     return batch if kept.all() else batch.rows(np.flatnonzero(kept))
@@ -309,6 +341,9 @@ def _drop_duplicates(rows: pa.Table) -> pa.Table:
     entity, time_ms = rows.column("entity").to_numpy(), rows.column("time_ms").to_numpy()
     one_tick = len(time_ms) > 0 and bool((time_ms == time_ms[0]).all())
     if not len(time_ms) or (one_tick and np.bincount(entity).max() <= 1):
+        return rows
+    steps = np.diff(entity)
+    if bool(((steps > 0) | ((steps == 0) & (time_ms[1:] > time_ms[:-1]))).all()):
         return rows
     order = np.lexsort((time_ms, entity))
     starts = np.ones(len(order), bool)

@@ -302,8 +302,8 @@ def print_by_metrics(tally: Tally, first_seed: int, seeds: int) -> None:
             at = [s for s in range(first_seed, first_seed + seeds) if has_profiling(s) is profiling]
             found = [tally.found[kind, band][seed - first_seed] for seed in at]
             effects = [measure_effect(simulate, n, draw_severity(kind, band, n)) for n in at]
-            told = [find_share(effect, kind, GPUS, metrics) for effect in effects]
-            line += f"{_average(found):17.2f}{_average(told):10.2f}"
+            reported = [find_share(effect, kind, GPUS, metrics) for effect in effects]
+            line += f"{_average(found):17.2f}{_average(reported):10.2f}"
         print(line)
     for kind in (K.SLOW_GPU, K.SLOW_FABRIC):
         kept = {

@@ -107,12 +107,12 @@ def judge_stored(results: Results) -> None:
         for cause in (*TOP, NO_CAUSE):
             world = simulate_control_jobs(cause, seed, STORED)
             with open_store(None) as store:
-                told = AskPerformance().ask(open_world(store, world, STORED.days))
+                reported = AskPerformance().ask(open_world(store, world, STORED.days))
             if cause == NO_CAUSE:
-                claimed.append(told.gain_claimed or bool(told.slow_hosts))
+                claimed.append(reported.gain_claimed or bool(reported.slow_hosts))
             else:
-                right.append(told.features[0].name == TOP[cause])
-                shares.append((told.error or 0.0) / (told.own_error or 1.0))
+                right.append(reported.features[0].name == TOP[cause])
+                shares.append((reported.error or 0.0) / (reported.own_error or 1.0))
     size = (
         f"{len(right)} worlds with a cause, {len(claimed)} without, of {STORED.days} days and "
         f"{STORED.hosts} hosts, seeds from {FIRST_SEED}"

@@ -124,10 +124,10 @@ def measure_windows(results: Results, ranks: int) -> dict[float, float]:
 
     costs = {share: measure(window) for share, window in windows.items()}
     size = f"{ranks:,} ranks × {OPERATORS:,} operators, {WIDTH} × {HEIGHT}"
-    told = ", ".join(f"{share:g}: {cost:.1f}" for share, cost in costs.items())
+    reported = ", ".join(f"{share:g}: {cost:.1f}" for share, cost in costs.items())
     results.line(
         "server CPU per window in ms, by share of the step",
-        f"{told}; opened and grid made in {built:.1f} s",
+        f"{reported}; opened and grid made in {built:.1f} s",
         size=size,
         at_10x="the grid does not grow",
     )
@@ -276,8 +276,8 @@ def report_frames(results: Results, page: Page) -> None:
             page.call("prepare", kind, share)
             page.call("draw", 3)
             frames[kind, share] = min(float(page.call("draw", FRAMES)) for _ in range(3))
-    told = ", ".join(f"{kind} {share:g}: {ms:.1f}" for (kind, share), ms in frames.items())
-    results.line("script per frame in ms", told, size=size, at_10x="pixels do not grow")
+    reported = ", ".join(f"{kind} {share:g}: {ms:.1f}" for (kind, share), ms in frames.items())
+    results.line("script per frame in ms", reported, size=size, at_10x="pixels do not grow")
     report_limit(results, "dearest frame, script", max(frames.values()), size)
     page.call("prepare", "cells", 1.0)
     own = page.cost_ms("draw", 40)

@@ -181,7 +181,7 @@ def _measure(results: Results, count: int, rounds: int) -> None:
     read_s = read.cpu_s * count / len(texts)
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     results.missed += failed + (gpus != count * GPUS)
-    told = (
+    reported = (
         f"a poll of {count:,} exporters ({scrape.cpu_s * 1e6 / count:.0f} µs CPU each, "
         f"{scrape.wall_s:.2f} s a round, first round {first_s:.2f} s, {failed} failures, "
         f"{kept:,} connections kept of {limit:,} files allowed, peak {peak_rss_mb():.0f} MB)"
@@ -191,7 +191,7 @@ def _measure(results: Results, count: int, rounds: int) -> None:
     reading = f"the CPU of reading the text alone ({read_s * 1e6 / count:.0f} µs each)"
     if count > 1_000:
         results.against(
-            f"{told}, {scrape.cpu_s / read_s:.2f}× {reading}",
+            f"{reported}, {scrape.cpu_s / read_s:.2f}× {reading}",
             ratio=scrape.cpu_s / INTERVAL_S,
             target=1,
             rival=f"the CPU of one core in the default interval of {INTERVAL_S} s",
@@ -201,7 +201,7 @@ def _measure(results: Results, count: int, rounds: int) -> None:
         )
         return
     results.against(
-        told,
+        reported,
         ratio=scrape.cpu_s / read_s,
         target=2,
         rival=reading,

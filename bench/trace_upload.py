@@ -122,10 +122,10 @@ def report_sending(results: Results, quarters: list[float], world: int) -> None:
     """Tell what files cost, and whether the last ones cost more than the first."""
     size = f"{world:,} files of {len(make_rank(0, world)) / 1e3:.1f} kB"
     each = sum(quarters) / world * 1e3
-    told = ", ".join(f"{quarter:.0f}" for quarter in quarters)
+    reported = ", ".join(f"{quarter:.0f}" for quarter in quarters)
     results.line(
         "sent",
-        f"{sum(quarters):.0f} s, {each:.1f} ms a file; quarters {told} s",
+        f"{sum(quarters):.0f} s, {each:.1f} ms a file; quarters {reported} s",
         size=size,
         at_10x=f"refused past {FILES_LIMIT:,} files",
     )

@@ -170,7 +170,7 @@ def write(
     # Series are new only once; names are compiled and cached only once.
     batches = (batch for _, batch in islice(cluster.ticks(1 + ticks // TICKS), ticks))
     _tick(ours, store, rival, next(batches))
-    store.settle(120)
+    store.deliver_all(120)
     ours = dict.fromkeys(ours, 0.0)
     sent = confirmed = 0.0
     began = time.perf_counter()
@@ -180,7 +180,7 @@ def write(
         sent += cpu_of(rig) - theirs
         if number % CONFIRM_TICKS == 0 or number == ticks - 1:
             cpu, theirs = time.process_time(), cpu_of(rig)
-            store.settle(120)
+            store.deliver_all(120)
             ours["confirm"] += time.process_time() - cpu
             confirmed += cpu_of(rig) - theirs
     many = ticks - 1

@@ -71,7 +71,7 @@ def main() -> int:
         browser = playwright.chromium.launch(executable_path=chromium, args=FLAGS)
         page = browser.new_page(viewport={"width": 1440, "height": 900})
         page.goto(f"{url}/workload?id={LARGE.workload}")
-        settle(page)
+        wait_until_drawn(page)
         report_switch(results, page)
         report_zoom(results, page)
         browser.close()
@@ -89,7 +89,7 @@ def site() -> Iterator[str]:
             yield url
 
 
-def settle(page: Any) -> None:
+def wait_until_drawn(page: Any) -> None:
     """Wait until every part of the page has its answer."""
     for part in ("multiples", "timeline", "outlier-count", "peers"):
         page.wait_for_selector(f"[data-testid={part}]", timeout=120_000)

@@ -75,10 +75,10 @@ class Diagnostics:
 
     def open(self, workload: str, query: str = "") -> Diagnostics:
         self.page.goto(f"{self.window.url}/workload?id={workload}{query}")
-        self.settle()
+        self.wait_until_drawn()
         return self
 
-    def settle(self) -> None:
+    def wait_until_drawn(self) -> None:
         """Wait until the small multiples show what was asked for."""
         self.page.wait_for_selector("[data-testid=gpus-part][data-busy='0']")
         self.page.wait_for_selector("[data-testid=multiples]")
@@ -131,7 +131,7 @@ def test_case_7_2_biased_load_from_the_overview_to_the_guilty_gpus(
     diagnostics.window.wait_until(lambda: mark.count() == 1, "the mark on the overview")
     diagnostics.window.click_unit(sorted(site.guilty)[0])
     page.get_by_role("link", name="Diagnose").click()
-    diagnostics.settle()
+    diagnostics.wait_until_drawn()
     # The verdict in words, and the clusters that separate exactly the first GPU of every node.
     assert page.get_attribute("[data-testid=finding]", "data-kind") == "biased_load"
     diagnostics.wait_separated(site.guilty, "the guilty GPUs in a cluster of their own")
@@ -146,17 +146,17 @@ def test_case_7_2_biased_load_from_the_overview_to_the_guilty_gpus(
     # Zoom on the timeline: the histograms of the window still cluster alike.
     diagnostics.drag("[data-testid=timeline] .u-over", (0.4, 0.5), (0.75, 0.5))
     page.wait_for_selector("[data-testid=window]")
-    diagnostics.settle()
+    diagnostics.wait_until_drawn()
     diagnostics.wait_separated(site.guilty, "the same clusters in the window")
     # Timelines instead of histograms: the same GPUs again.
     page.get_by_label("Group by similarity").select_option("euclidean")
-    diagnostics.settle()
+    diagnostics.wait_until_drawn()
     diagnostics.wait_separated(site.guilty, "the same clusters by timeline")
     assert page.get_attribute("[data-testid=multiples]", "data-plot") == "timeline"
     # The address shows the same to a colleague.
     address = page.url
     page.goto(address)
-    diagnostics.settle()
+    diagnostics.wait_until_drawn()
     assert page.locator("[data-testid=window]").count() == 1
     diagnostics.wait_separated(site.guilty, "the same clusters for a colleague")
 

@@ -171,7 +171,7 @@ def test_a_long_look_shows_how_far_it_is_and_can_be_cancelled(diagnostics: Diagn
     assert "Cancelled" in page.inner_text("[data-testid=notice]")
     page.unroute("**/api/v1/diagnosis?*")
     page.get_by_role("button", name="Try again").click()
-    diagnostics.settle()
+    diagnostics.wait_until_drawn()
     assert page.locator("[data-testid=finding]").count() == 1
 
 

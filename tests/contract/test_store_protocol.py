@@ -43,7 +43,7 @@ def test_the_journal_writes_out_every_method_itself() -> None:
     asked = set(METHODS) - NEVER_HELD_BACK - {"sample_state", "clusters", "close", "maintain"}
     asked -= {"ingest", "apply", "append"}
     for name in asked:
-        assert "_settle_and_get_store" in inspect.getsource(getattr(JournaledStore, name)), name
+        assert "_get_current_store" in inspect.getsource(getattr(JournaledStore, name)), name
 
 
 def test_records_alone_say_where_the_samples_are() -> None:

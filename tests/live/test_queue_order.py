@@ -41,7 +41,7 @@ def test_after_any_changes_the_order_is_that_of_sorting_anew(
             else:
                 there[name] = live(name, *told)
                 order.put(there[name])
-        names, moved = order.settle()
+        names, moved = order.update_positions()
         waiting = [w for w in there.values() if w.status.state is WorkloadState.PENDING]
         assert names == tuple(w.workload.workload for w in sorted(waiting, key=scheduler_order))
         assert names == queue_of(there.values())
@@ -54,13 +54,13 @@ def test_few_changes_in_a_long_queue_and_none_at_all() -> None:
     order = QueueOrder()
     for number in range(1_000):
         order.put(live(f"{number:04}", True, 0.0, number))
-    assert len(order.settle()[1]) == 1_000
-    assert order.settle()[1] == ()
+    assert len(order.update_positions()[1]) == 1_000
+    assert order.update_positions()[1] == ()
     order.put(live("0998", True, 0.0, 2_000))
-    names, moved = order.settle()
+    names, moved = order.update_positions()
     assert names[-2:] == moved == ("0999", "0998")
     order.drop("0000")
-    names, moved = order.settle()
+    names, moved = order.update_positions()
     assert len(names) == len(moved) == 999
 
 

@@ -70,7 +70,7 @@ def test_charts_diagnosis_and_back_test_are_those_of_the_embedded_store(
         opened(configured(tmp_path / "there.duckdb", rig.url), monkeypatch),
     ]
     try:
-        samples_of(services[1]).settle(240)
+        samples_of(services[1]).deliver_all(240)
         here, there = (service.workspace for service in services)
         assert here.store.span("default") == there.store.span("default")
         ran = [
@@ -179,7 +179,7 @@ def test_a_server_that_dies_is_shown_as_stale_and_nothing_of_its_absence_is_lost
             until(lambda: get_json(f"{url}/healthz")["status"] == "ok")
             assert status_of(chart)[0] == 200
         service.collector.stop()
-        samples_of(service).settle(240)
+        samples_of(service).deliver_all(240)
         found = moments_of(service.store.scan(Selection(("util",), 0, WALL_MS * 2)))
         assert samples_of(service).state()["refused_samples"] == 0
     finally:
@@ -201,7 +201,7 @@ def test_a_server_that_is_down_at_the_start_does_not_keep_marey_from_starting(
         assert service.collector.counts.errors == 0
         assert service.collector.counts.store_error == ""
         rig.start()
-        samples_of(service).settle(240)
+        samples_of(service).deliver_all(240)
         assert service.store.statistics(Selection(("util",), 0, WALL_MS * 2)).table.num_rows == 64
     finally:
         service.stop()

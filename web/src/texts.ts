@@ -1512,7 +1512,7 @@ export const sourcesTexts = {
   ofSourcesHealthy: (well: Value, asked: Value) => `${well} of ${asked} sources healthy.`,
   reloaded: (value: Value) => `Reloaded: ${value}.`,
   reloadedTheFileListsNoSources: "Reloaded: the file lists no sources.",
-  restartNeededFor: (told: Value, value: Value) => `${told} Restart needed for ${value}.`,
+  restartNeededFor: (summary: Value, value: Value) => `${summary} Restart needed for ${value}.`,
   lastPoll: "Last poll",
   latestData: "Latest data",
   valuesPerPoll: "Values per poll",
@@ -1794,7 +1794,7 @@ export const capacityTexts = {
   before: "Before",
   after: "After",
   waitOfSize: (size: Value) => `Median wait, ${plural(String(size).replace("-", "–"), "GPU")}`,
-  waitTold: (wait: Value, started: Value, waiting: Value) =>
+  waitAndStarts: (wait: Value, started: Value, waiting: Value) =>
     `${wait} (${started} started, ${waiting} waiting)`,
   figure: "Figure",
   byType: "Free now, by partition and GPU type",

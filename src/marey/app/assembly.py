@@ -25,7 +25,7 @@ from marey.app.collect.simulated_cluster import (
 )
 from marey.app.privacy.pseudonym_key import read_or_make_key
 from marey.app.privacy.scopes import PrivacyRules
-from marey.app.rules.history_judge import HistoryJudge
+from marey.app.rules.history_replay import HistoryReplay
 from marey.app.rules.state_file import NEWEST_MS
 from marey.app.service import Parts, Service
 from marey.app.settings.configuration import (
@@ -130,16 +130,16 @@ def _open_simulated_service(
         report(share)
         trim()
 
-    judge = _start_judge(service, cluster)
-    tell = judge.take if judge else lambda _: None
+    replay = _start_history_replay(service, cluster)
+    tell = replay.take if replay else lambda _: None
     return_large_blocks(HISTORY_BLOCK_BYTES)
     try:
         simulate_history(cluster, service.summaries, reported, tell)
     finally:
-        feed = judge.finish() if judge else None
+        feed = replay.finish() if replay else None
         return_large_blocks()
-    if feed is not None and judge is not None:
-        whole = judge.from_ms <= cluster.simulation.config.start_ms
+    if feed is not None and replay is not None:
+        whole = replay.from_ms <= cluster.simulation.config.start_ms
         service.rule_watch.adopt(feed, settings.cluster, cluster.history_until_ms, whole=whole)
     cluster.remember()
     cluster.start_clock()
@@ -150,8 +150,8 @@ def _open_simulated_service(
     return service
 
 
-def _start_judge(service: Service, cluster: SimulatedCluster) -> HistoryJudge | None:
-    """Return who judges the history while it is made; None where there is one already."""
+def _start_history_replay(service: Service, cluster: SimulatedCluster) -> HistoryReplay | None:
+    """Return what evaluates rules while the history is made; None where there is a history."""
     simulation, until_ms = cluster.simulation, cluster.history_until_ms
     start_ms = simulation.config.start_ms
     name = cluster.settings.cluster
@@ -160,7 +160,7 @@ def _start_judge(service: Service, cluster: SimulatedCluster) -> HistoryJudge | 
     # A large cluster is not kept waiting: its newest hours first, the others once it is served.
     newest_ms = start_ms if cluster.settings.gpus <= WHOLE_GPUS else until_ms - NEWEST_MS
     rules = service.rule_store.all()
-    return HistoryJudge(service.store, name, rules, from_ms=newest_ms, until_ms=until_ms)
+    return HistoryReplay(service.store, name, rules, from_ms=newest_ms, until_ms=until_ms)
 
 
 def get_uploads_folder(configuration: Configuration) -> Path:

@@ -104,12 +104,12 @@ def make_profiles(raw: RawGraph, format_name: str, notes: Sequence[str] = ()) ->
     }
     if not columns.keys() & {"inclusive", "exclusive"}:
         raise InvalidInput("A call graph needs inclusive or exclusive values; it has neither.")
-    good, remarks = check_values(columns)
+    good, value_notes = check_values(columns)
     summed = _sum_records(
         node_of[node[good]], profile[good], {k: v[good] for k, v in columns.items()}, len(tree)
     )
     profiles = [_profile(tree, summed, p, info) for p, info in enumerate(raw.infos)]
-    return MadeProfiles(profiles, unit, format_name, (*notes, *remarks))
+    return MadeProfiles(profiles, unit, format_name, (*notes, *value_notes))
 
 
 def make_tree(raw: RawGraph) -> tuple[Tree, NDArray[np.int32]]:

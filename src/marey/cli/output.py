@@ -54,7 +54,7 @@ class Output:
             self.stdout.write(clean_text(piece))
         self.stdout.flush()
 
-    def remark(self, text: str) -> None:
+    def print_note(self, text: str) -> None:
         """Say something that is not the answer."""
         self.stderr.write(clean_text(text).rstrip("\n") + "\n")
         self.stderr.flush()

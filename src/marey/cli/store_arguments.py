@@ -80,7 +80,7 @@ def tell_asker(place: Place, out: Output) -> None:
     if isinstance(place, StoreHolder):
         me = request_server(place, "GET", "/me")
         who = f"{me['user']} ({me['role']})" if me["user"] else "nobody in particular"
-        out.remark(f"Asking {place.url} as {who}.")
+        out.print_note(f"Asking {place.url} as {who}.")
 
 
 def ask_place(args: argparse.Namespace, question: Question[Any]) -> Any:

@@ -133,7 +133,7 @@ def find_faults(
     outcome = judge_outcome(matrix, siblings)
     faults = _judge_samples(matrix)
     if outcome is None:
-        return faults or (_say_nothing_found(matrix),)
+        return faults or (_report_nothing_found(matrix),)
     causes = CAUSES_OF.get(outcome.kind, ())
     cause = next((f for f in faults if f.kind in causes and _reaches_end(f, matrix)), None)
     if cause is not None:
@@ -184,7 +184,7 @@ def _reaches_end(finding: FaultFinding, matrix: WorkloadMatrix) -> bool:
     return finding.to_ms >= end_ms - LAST_MS
 
 
-def _say_nothing_found(matrix: WorkloadMatrix) -> FaultFinding:
+def _report_nothing_found(matrix: WorkloadMatrix) -> FaultFinding:
     """Return "healthy", or that there is too little to say so."""
     if not matrix.columns or not len(matrix.time_ms):
         return _make_open_question(

@@ -79,7 +79,7 @@ class ClusterTable:
         self, time_ms: int, *, sources: Sequence[SourceHeader] = (), speed: float = 1.0
     ) -> Frame:
         """Close the tick: an immutable picture of now, with what changed since the last one."""
-        queue, moved = self._queue.settle()
+        queue, moved = self._queue.update_positions()
         self._changed_workloads.update(moved)
         self._seq += 1
         if self._changed_workloads or self._removed_workloads:

@@ -35,7 +35,7 @@ class QueueOrder:
         """Forget a workload."""
         self._news[name] = None
 
-    def settle(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    def update_positions(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """Return everybody in order, and those who have another position than last time."""
         before = self._names
         if self._news:
@@ -73,7 +73,7 @@ def queue_of(workloads: Iterable[LiveWorkload]) -> tuple[str, ...]:
     order = QueueOrder()
     for live in workloads:
         order.put(live)
-    return order.settle()[0]
+    return order.update_positions()[0]
 
 
 def scheduler_order(live: LiveWorkload) -> _Key:

@@ -93,8 +93,8 @@ def predict_memory(
         return None
     before = model.recorded.workload
     if isinstance(before.plan, DeviceRun):
-        told = not changes_memory(changes) and not find_recompute(changes)
-        return _device_peaks(dataflow) if told else None
+        peaks_known = not changes_memory(changes) and not find_recompute(changes)
+        return _device_peaks(dataflow) if peaks_known else None
     after = model.replay(changes).workload
     if isinstance(before.plan, Pipeline) and isinstance(after.plan, Pipeline):
         if same_passes(before.plan, after.plan):
@@ -148,9 +148,9 @@ def _device_peaks(dataflow: Dataflow) -> dict[int, int] | None:
 def changes_memory(changes: Sequence[str]) -> bool:
     """Return whether one of the changes makes a rank hold more or less than was recorded."""
     words = {text.partition("=")[0] for text in changes}
-    # Blocks that are computed again are told from the allocations of a run that does not do so yet.
-    told = {"recompute"} if find_recompute(changes) else set()
-    return bool(words & (MEMORY_WORDS - told))
+    # What recomputing frees is known from the allocations of a run that does not do so yet.
+    known = {"recompute"} if find_recompute(changes) else set()
+    return bool(words & (MEMORY_WORDS - known))
 
 
 @dataclass(frozen=True)

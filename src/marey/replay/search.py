@@ -93,7 +93,7 @@ def search_changes(
             if cancelled() or clock() > until:
                 finished = False
                 break
-            search.judge(combination)
+            search.predict_combination(combination)
             if progress:
                 progress(search.tried, search.best_ms())
         frontier = search.frontier(frontier)
@@ -127,7 +127,7 @@ class _Search:
             if not taken & {text.partition("=")[0] for text in group.split()}:
                 yield tuple(sorted((*base, group)))
 
-    def judge(self, combination: tuple[str, ...]) -> None:
+    def predict_combination(self, combination: tuple[str, ...]) -> None:
         """Predict a combination, unless it is infeasible."""
         if combination in self.seen:
             return

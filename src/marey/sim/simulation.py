@@ -163,7 +163,7 @@ class Simulation:
         self, lived: Block, shot: StateSnapshot, samples: Future[tuple[SampleBatch, ...]]
     ) -> Block:
         made = samples.result()
-        self.cluster.gpu_states.settle(shot)
+        self.cluster.gpu_states.finish_snapshot(shot)
         return replace(lived, samples=made)
 
     def _live(self, first: int, count: int) -> Block:

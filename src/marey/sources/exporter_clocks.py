@@ -25,8 +25,8 @@ class ExporterClock:
             return
         self._due_ms = now_ms + LOOKED_AT_EVERY_MS
         try:
-            told_ms = parsedate_to_datetime(date.decode("latin-1")).timestamp() * 1000
+            answered_ms = parsedate_to_datetime(date.decode("latin-1")).timestamp() * 1000
         except (ValueError, TypeError, OverflowError):
             return
-        ahead_ms = round(told_ms - now_ms)
+        ahead_ms = round(answered_ms - now_ms)
         self.ahead_ms = ahead_ms if abs(ahead_ms) > SLACK_MS else 0

@@ -12,7 +12,7 @@ from marey.model.metrics import catalogue
 SAME_MEMORY = 0.02
 CAPACITY_METRICS = ("mem_total", "mem_used", "mem_free", "mem_reserved", "power_limit")
 # Those without which the others tell nothing.
-CAPACITY_TOLD_BY = ("mem_total", "mem_free", "power_limit")
+CAPACITY_REPORTED_BY = ("mem_total", "mem_free", "power_limit")
 # Some exporters write the largest number of a type for what they do not know.
 MOST_MEMORY_MIB = catalogue()["mem_total"].maximum
 MOST_POWER_W = catalogue()["power_limit"].maximum

@@ -19,7 +19,7 @@ from marey.model.metrics import Entity, catalogue, exporter_names
 from marey.model.names import bounded, parse_gpu_id
 from marey.model.samples import SampleBatch
 from marey.model.times import parse_time
-from marey.sources.gpu_capacity import CAPACITY_METRICS, CAPACITY_TOLD_BY, measure_capacity
+from marey.sources.gpu_capacity import CAPACITY_METRICS, CAPACITY_REPORTED_BY, measure_capacity
 
 KEYS = ("time", "host", "gpu")
 FACTS = ("model", "power_limit_w")
@@ -105,13 +105,13 @@ class SamplesFile:
         good: NDArray[np.bool_],
     ) -> None:
         """Add how much memory each GPU has and how much power it may draw, as the file says."""
-        told = {metric: values[metric] for metric in CAPACITY_METRICS if metric in values}
-        for column in (told[metric] for metric in CAPACITY_TOLD_BY if metric in told):
+        capacity = {metric: values[metric] for metric in CAPACITY_METRICS if metric in values}
+        for column in (capacity[metric] for metric in CAPACITY_REPORTED_BY if metric in capacity):
             known = np.where(good & ~np.isnan(column), entity, -1)
             codes, rows = np.unique(known, return_index=True)
             for code, row in zip(codes.tolist(), rows.tolist(), strict=True):
                 if code >= 0:
-                    at_row = {metric: float(told[metric][row]) for metric in told}
+                    at_row = {metric: float(capacity[metric][row]) for metric in capacity}
                     self.gpus[names[code]] = measure_capacity(self.gpus[names[code]], at_row)
 
     def _record_span(self, time_ms: NDArray[np.int64]) -> None:

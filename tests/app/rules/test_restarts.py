@@ -242,6 +242,6 @@ def test_thousands_of_findings_that_open_at_once_are_kept_in_one_step(
         kept_findings.save(many)
         assert writes == [3_000]
         assert len(kept_findings.all()) == 3_000
-        kept_findings.say(many[7].id, "mine", "eve", START, acknowledge=False)
+        kept_findings.add_comment(many[7].id, "mine", "eve", START, acknowledge=False)
         kept_findings.save(Finding(id=f.id, rule="r", workload=f.workload) for f in many)
         assert [c.text for c in kept_findings.get(many[7].id).comments] == ["mine"]

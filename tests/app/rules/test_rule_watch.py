@@ -328,8 +328,8 @@ def test_what_people_say_of_a_finding_survives_the_next_verdict(folder: Path) ->
         watch = watch_over(store, folder)
         live(store, watch, told[:46])
         found = next(f for f in watch.findings.all() if f.rule == "quiet")
-        watch.findings.say(found.id, "looking", "eve", START, acknowledge=True)
-        watch.findings.say(found.id, "a lost rank", "eve", START, acknowledge=False)
+        watch.findings.add_comment(found.id, "looking", "eve", START, acknowledge=True)
+        watch.findings.add_comment(found.id, "a lost rank", "eve", START, acknowledge=False)
         live(store, watch, told[46:])
         after = watch.findings.get(found.id)
         assert after.acknowledged is not None

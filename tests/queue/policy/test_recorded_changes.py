@@ -11,7 +11,7 @@ import pytest
 
 from marey.model.errors import InvalidInput
 from marey.queue.policy.inferred_policy import infer_policy
-from marey.queue.policy.inferred_priority import ToldPriorities, fit_priority
+from marey.queue.policy.inferred_priority import ReportedPriorities, fit_priority
 from marey.queue.policy.policy import Policy, parse_policy
 from marey.queue.policy.policy_replay import replay_policy, select_schedule
 from marey.queue.policy.recorded_jobs import (
@@ -133,7 +133,7 @@ def test_use_elsewhere_counts_for_the_share() -> None:
     assert wait_of(replace(jobs, other_use=used), **fair) == [0, 140, 89]
 
 
-def build_told(first_use: bool) -> tuple[RecordedJobs, ToldPriorities]:
+def build_told(first_use: bool) -> tuple[RecordedJobs, ReportedPriorities]:
     """Return a day of jobs of one GPU and the priorities of a known rule, told as they came."""
     draws = np.random.default_rng(3)
     submit = np.sort(draws.integers(0, 86_400, 400))
@@ -164,7 +164,7 @@ def build_told(first_use: bool) -> tuple[RecordedJobs, ToldPriorities]:
     return replace(jobs, other_use=OtherUse(before=used * 2 / 3), priority=np.zeros(400)), told
 
 
-def tell_priorities(jobs: RecordedJobs, bonus: np.ndarray, used: np.ndarray) -> ToldPriorities:
+def tell_priorities(jobs: RecordedJobs, bonus: np.ndarray, used: np.ndarray) -> ReportedPriorities:
     """Return each job's priority when it came and when it started, by the sum itself."""
     job = np.repeat(np.arange(len(jobs)), 2)
     at = np.column_stack([jobs.submit_ms + 1, jobs.start_ms]).ravel()
@@ -180,7 +180,7 @@ def tell_priorities(jobs: RecordedJobs, bonus: np.ndarray, used: np.ndarray) -> 
         share = 2.0 ** (-use[jobs.owner[place]] / max(use.sum(), 1.0) * 4 / 3.0)
         age = (now - jobs.submit_ms[place]) / (7 * 86_400_000.0)
         values.append(np.floor(2000.0 * age + 4000.0 * share + bonus[place]))
-    return ToldPriorities(job, at, np.array(values))
+    return ReportedPriorities(job, at, np.array(values))
 
 
 @pytest.mark.parametrize("first_use", [False, True])
@@ -213,7 +213,7 @@ def test_priorities_without_a_rule_are_no_rule() -> None:
     jobs, told = build_told(False)
     noise = np.random.default_rng(0).uniform(0.0, 1e4, len(told.priority))
     assert fit_priority(jobs, replace(told, priority=noise)) is None
-    assert fit_priority(jobs, ToldPriorities()) is None
+    assert fit_priority(jobs, ReportedPriorities()) is None
 
 
 def test_a_part_of_the_jobs_has_their_own_mean_wait() -> None:
@@ -232,7 +232,7 @@ def test_whoever_is_kept_back_by_a_limit_tells_of_a_cap() -> None:
         partition=("p",) * 3,
         start_ms=np.array([0, 100_000, 2_000]),
     )
-    told = ToldPriorities(limited=np.array([1]), limited_ms=np.array([1_000]))
+    told = ReportedPriorities(limited=np.array([1]), limited_ms=np.array([1_000]))
     _, policy, fidelity = infer_policy(jobs, told, None)
     assert [(rule.name, rule.max_gpus_per_user) for rule in policy.partitions] == [("p", 3)]
     assert abs(fidelity["error"]) < 0.1

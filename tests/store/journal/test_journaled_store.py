@@ -17,7 +17,7 @@ from marey.model.workloads import Allocation, Progress, Workload, WorkloadState,
 from marey.store.embedded.embedded_store import EmbeddedStore, open_store
 from marey.store.journal.journal_entries import decode_observation, encode_observation
 from marey.store.journal.journal_file import get_journal_path
-from marey.store.journal.journaled_store import GROUP_TICKS, JournaledStore, has_unsettled_journal
+from marey.store.journal.journaled_store import GROUP_TICKS, JournaledStore, has_unapplied_journal
 from tests.app.small_cluster import START_MS, TICK_MS, inventory, samples
 
 
@@ -90,7 +90,7 @@ def killed(path: Path, ticks: int) -> None:
     store.ingest((inventory(),))
     for number in range(ticks):
         store.ingest((tick(number),), (samples(START_MS + number * TICK_MS),))
-    assert has_unsettled_journal(opened)
+    assert has_unapplied_journal(opened)
     # Closed behind the journal's back.
     opened.close()
 
@@ -111,7 +111,7 @@ def test_what_was_noted_before_a_kill_is_sorted_in_once(tmp_path: Path) -> None:
     for _ in range(2):
         again = JournaledStore(open_store(path))
         assert everything(again) == everything(plain)
-        assert not has_unsettled_journal(again)
+        assert not has_unapplied_journal(again)
         again.close()
         assert not get_journal_path(path).exists()
     plain.close()
@@ -125,7 +125,7 @@ def test_a_kill_between_writing_and_forgetting_doubles_nothing(tmp_path: Path) -
     get_journal_path(path).write_bytes(left)
     plain = as_one_by_one(5)
     with open_store(path, read_only=True) as store:
-        assert not has_unsettled_journal(store)
+        assert not has_unapplied_journal(store)
     again = JournaledStore(open_store(path))
     assert everything(again) == everything(plain)
     again.close()

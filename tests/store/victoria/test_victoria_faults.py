@@ -296,7 +296,7 @@ def test_a_full_disk_says_so_and_keeps_what_was_there(
                 store.append([tick(1)])
         assert not list((tmp_path / "spill").glob("*.part"))
         store.append([tick(2)])
-        store.settle()
+        store.deliver_all()
         assert {int(t - T0) // TICK for b in store.scan(EVERYTHING) for t in b.time_ms} == {0, 2}
 
 
@@ -365,7 +365,7 @@ def test_a_correction_survives_a_restart_before_it_was_confirmed(
     with opened(server.url, tmp_path, deliver=False) as store:
         store.append([said(30)])
         assert found(store) == [30.0]
-        store.settle()
+        store.deliver_all()
         assert found(store) == [30.0]
         assert store.statistics(EVERYTHING).table["count"].to_pylist() == [1]
 

@@ -87,7 +87,7 @@ def test_any_name_comes_back_as_it_was_and_selects_only_itself(
     with opened(server, tmp_path, f"{site[:200]}{next(_SITES)}") as store:
         store.append([said({n: float(i) for i, n in enumerate(names)}, cluster=cluster)])
         store.append([said({"other": 99.0}, workload=names[0], cluster=cluster)])
-        store.settle()
+        store.deliver_all()
         assert store.state()["refused_samples"] == 0
 
         def found(**more: object) -> dict[str, float]:
@@ -122,7 +122,7 @@ def test_a_quoted_text_has_no_end_within(text: str) -> None:
 def test_series_carry_the_labels_that_a_site_knows(server: VictoriaRig, tmp_path: Path) -> None:
     with opened(server, tmp_path, "labelled") as store:
         store.append([said({"node3:5.2": 40.0}, workload="4711", cluster="west")])
-        store.settle()
+        store.deliver_all()
     (series,) = server.exported('{__name__="marey_util",marey="labelled"}')
     assert series["metric"] == {
         "__name__": "marey_util",
@@ -139,7 +139,7 @@ def test_series_carry_the_labels_that_a_site_knows(server: VictoriaRig, tmp_path
 def test_sites_of_one_server_do_not_see_each_other(server: VictoriaRig, tmp_path: Path) -> None:
     with opened(server, tmp_path) as one, opened(server, tmp_path) as other:
         one.append([said({"n:0": 1.0})])
-        one.settle()
+        one.deliver_all()
         assert other.span("default") is None
         assert other.statistics(Selection(("util",), 0, FOREVER)).table.num_rows == 0
 
@@ -150,7 +150,7 @@ def test_the_same_write_again_sends_nothing_and_a_correction_once(
     with opened(server, tmp_path, "again") as store:
         for value in (10.0, 10.0, 11.0, 11.0):
             store.append([said({"n:0": value})])
-            store.settle()
+            store.deliver_all()
         assert store.statistics(Selection(("util",), 0, FOREVER)).table["last"][0].as_py() == 11.0
     series = server.exported('{__name__="marey_util",marey="again"}')
     assert {s["metric"].get("revision", ""): s["values"] for s in series} == {
@@ -189,8 +189,8 @@ def test_a_history_of_mixed_order_equals_the_embedded_store(
             store.append([batch])
             rival.append([batch])
             if number % 7 == 0:
-                store.settle()
-        store.settle()
+                store.deliver_all()
+        store.deliver_all()
         for workload in (None, "a", "b"):
             asked = Selection(EVERYDAY[:5], T0 + 7, T0 + 300 * 15_000, workload=workload)
             for question in (
@@ -232,7 +232,7 @@ def test_time_zones_and_summer_time_do_not_matter(
             times = [night + k * 900_000 for k in range(12)]
             for k, time_ms in enumerate(times):
                 store.append([said({"n:0": float(k)}, time_ms)])
-            store.settle()
+            store.deliver_all()
             table = store.series(Selection(("util",), 0, FOREVER * 2), 100).table
             assert table["time_ms"].to_pylist() == times
             assert table["value"].to_pylist() == [float(k) for k in range(12)]
@@ -276,7 +276,7 @@ def test_a_whole_cluster_is_read_alike_by_the_fast_way_and_by_the_careful_one(
             kept.append([said({"n1:0": 5.0}, T0 + 15_000, workload)])
             # Said again: of two values of a moment the newer one counts.
             kept.append([said({"n1:1": 6.0}, T0, workload)])
-        store.settle()
+        store.deliver_all()
         whole = Selection(("util", "power"), T0, FOREVER)
         (ours,), (theirs,) = list(store.scan(whole)), list(rival.scan(whole))
         assert _cells(ours) == _cells(theirs)

@@ -16,10 +16,10 @@ export type Arrival =
 
 /** What the fragment of an address says, which is sent to no server. */
 export function readArrival(hash: string): Arrival | null {
-  const told = new URLSearchParams(hash.replace(/^#/, ""));
-  const key = told.get("session-key");
-  if (key) return { kind: "session", key, page: samePage(told.get("page") ?? "/") };
-  const token = told.get("key");
+  const fields = new URLSearchParams(hash.replace(/^#/, ""));
+  const key = fields.get("session-key");
+  if (key) return { kind: "session", key, page: samePage(fields.get("page") ?? "/") };
+  const token = fields.get("key");
   return token?.startsWith(OWNERS_KEY) ? { kind: "token", token } : null;
 }
 

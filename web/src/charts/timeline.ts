@@ -204,7 +204,9 @@ export function drawTimeline(
       setCursor: [
         (plot) =>
           events.tell(
-            plot.cursor.left === undefined || plot.cursor.left < 0 ? "" : told(plot, data),
+            plot.cursor.left === undefined || plot.cursor.left < 0
+              ? ""
+              : describeCursor(plot, data),
           ),
       ],
       drawClear: [(plot) => shade(plot, data.shades)],
@@ -278,7 +280,7 @@ const NEAR_PX = 5;
 const MOST_NAMED = 4;
 
 /** Time, median and range under the cursor, the nearest lines, and what happened there. */
-function told(plot: uPlot, data: TimelineData): string {
+function describeCursor(plot: uPlot, data: TimelineData): string {
   const { idx, left = 0, top = 0 } = plot.cursor;
   if (idx === null || idx === undefined) return "";
   const second = plot.data[0][idx];

@@ -124,7 +124,7 @@ def comment(
 ) -> Answer[Finding]:
     """Kept with the finding."""
     now_ms = service.workspace.now_ms()
-    found = service.rule_watch.findings.say(
+    found = service.rule_watch.findings.add_comment(
         finding, said.text, current_identity().user, now_ms, acknowledge=False
     )
     return Answer(found)
@@ -143,7 +143,7 @@ def acknowledge(
 ) -> Answer[Finding]:
     """It stays open until it is no longer violated."""
     now_ms = service.workspace.now_ms()
-    found = service.rule_watch.findings.say(
+    found = service.rule_watch.findings.add_comment(
         finding, said.text, current_identity().user, now_ms, acknowledge=True
     )
     return Answer(found)

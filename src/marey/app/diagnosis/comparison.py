@@ -28,7 +28,7 @@ from marey.model.names import DEFAULT_CLUSTER
 
 # Changes smaller than this are not worth a sentence.
 LEAST_CHANGE = 0.05
-MOST_TOLD = 6
+ROWS_LIMIT = 6
 
 
 @dataclass(frozen=True)
@@ -139,7 +139,7 @@ def _write_sentences(
     sizes = [len(side.workload.gpus) for side in (before, after)]
     if sizes[0] != sizes[1]:
         said.append(f"{sizes[0]} GPUs before, {sizes[1]} after.")
-    for row in rows[:MOST_TOLD]:
+    for row in rows[:ROWS_LIMIT]:
         if row.change is not None and abs(row.change) >= LEAST_CHANGE:
             way = "up" if row.change > 0 else "down"
             values = f"{number_text(row.before)} to {number_text(row.after)} {row.unit}"

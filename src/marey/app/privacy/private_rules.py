@@ -32,10 +32,12 @@ class PrivateFindings(FindingStore):
         self._whole = whole
         self._private = store
 
-    def say(self, name: str, text: str, by: str, now_ms: int, *, acknowledge: bool) -> Finding:
+    def add_comment(
+        self, name: str, text: str, by: str, now_ms: int, *, acknowledge: bool
+    ) -> Finding:
         """Comment on a finding that is shown, or acknowledge it."""
         real = self._private.find_document("finding", name)
-        self._whole.say(real, text, by, now_ms, acknowledge=acknowledge)
+        self._whole.add_comment(real, text, by, now_ms, acknowledge=acknowledge)
         return self.get(name)
 
     def save(self, findings: Iterable[Finding]) -> None:

@@ -24,7 +24,7 @@ from marey.model import errors
 from marey.model.errors import MareyError, Unavailable
 from marey.model.protocols import Store
 from marey.store.holder import StoreHolder, find_holder
-from marey.store.journal.journaled_store import add_journal, has_unsettled_journal
+from marey.store.journal.journaled_store import add_journal, has_unapplied_journal
 
 TOKEN_VARIABLE = "MAREY_TOKEN"
 _TIMEOUT_S = 60.0
@@ -52,7 +52,7 @@ def _ask_path(path: Path, question: Question[Any]) -> Any:
     from marey.store.embedded.embedded_store import open_store
 
     with open_store(path, read_only=True) as store:
-        if not has_unsettled_journal(store):
+        if not has_unapplied_journal(store):
             return _ask_store(store, question)
     # The process that wrote it was killed: what it had only noted is sorted in first.
     add_journal(open_store(path)).close()

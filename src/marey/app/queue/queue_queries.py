@@ -401,10 +401,10 @@ def _list_fields(frame: Frame, row: WaiterDocument) -> ChainMap[str, Any]:
 def _make_rows(
     line: Line, places: Sequence[int], starts: Mapping[str, StartForecast]
 ) -> list[WaiterDocument]:
-    told = zip(places, explain_briefly(line, places), strict=True)
+    explained = zip(places, explain_briefly(line, places), strict=True)
     return [
         _make_row(line, place, brief, starts.get(line.waiters[place].workload))
-        for place, brief in told
+        for place, brief in explained
     ]
 
 

@@ -23,7 +23,7 @@ from marey.model.workloads import WorkloadState
 from marey.queue.policy.inferred_priority import (
     RAN_BEFORE,
     FittedPriority,
-    ToldPriorities,
+    ReportedPriorities,
     fit_priority,
 )
 from marey.queue.policy.recorded_jobs import (
@@ -79,7 +79,7 @@ class SiteHistory:
     jobs: RecordedJobs
     # Of which jobs an answer about the partition is, and what the scheduler told of them.
     asked: NDArray[np.bool_]
-    told: ToldPriorities
+    reported: ReportedPriorities
     # How the whole site's priorities are computed, with the parts of these jobs.
     priority: FittedPriority | None
 
@@ -137,8 +137,8 @@ def read_site_history(
     mine = [row for row, ours in zip(rows, chosen, strict=True) if ours]
     others = [row for row, ours in zip(rows, chosen, strict=True) if not ours and row["start_ms"]]
     site = _Builder(workspace, span, rows, [], hosts=line.hosts)
-    told = site.list_told(states)
-    fitted = fit_priority(site.build({}, Outages()), told)
+    reported = site.list_reported_priorities(states)
+    fitted = fit_priority(site.build({}, Outages()), reported)
     builder = _Builder(workspace, span, mine, others, hosts=hosts)
     return SiteHistory(
         jobs=builder.build(
@@ -146,7 +146,7 @@ def read_site_history(
             _read_outages(store, cluster, span, hosts),
         ),
         asked=np.array([every or row["partition"] == partition for row in mine]),
-        told=builder.list_told(states),
+        reported=builder.list_reported_priorities(states),
         priority=fitted and replace(fitted, own=fitted.own[chosen]),
     )
 
@@ -370,7 +370,7 @@ class _Builder:
         columns = np.array(sorted(changes), np.int64).reshape(-1, 3)
         return OtherUse(columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy(), before)
 
-    def list_told(self, states: Sequence[StateRow]) -> ToldPriorities:
+    def list_reported_priorities(self, states: Sequence[StateRow]) -> ReportedPriorities:
         """Return what the scheduler said of priorities and limits while these workloads waited."""
         places = {row["workload"]: i for i, row in enumerate(self.rows)}
         job, moment, value = [], [], []
@@ -386,7 +386,7 @@ class _Builder:
                 job.append(place)
                 moment.append(row["valid_from_ms"] - self.span.from_ms)
                 value.append(row["priority"])
-        return ToldPriorities(
+        return ReportedPriorities(
             self._take(job),
             self._take(moment),
             np.array(value),

@@ -55,7 +55,7 @@ class AskPolicy(QueueQuestion):
         """Replay the recorded policy, then this one; below the stated fidelity say only that."""
         partition = self.partition or find_busiest_partition(workspace, self.cluster)
         history = read_site_history(workspace, self.cluster, partition, self.days)
-        whole, current, _ = infer_policy(history.jobs, history.told, history.priority)
+        whole, current, _ = infer_policy(history.jobs, history.reported, history.priority)
         policy = parse_policy(self._make_document(), current)
         # Who ran already when the record began waits under no policy.
         chosen = history.asked & whole.counted & (whole.start_ms != UNKNOWN_MS)

@@ -105,7 +105,9 @@ class FindingStore:
                 if name in known and name not in self._said:
                     self._store.delete_document(KIND, name)
 
-    def say(self, name: str, text: str, by: str, now_ms: int, *, acknowledge: bool) -> Finding:
+    def add_comment(
+        self, name: str, text: str, by: str, now_ms: int, *, acknowledge: bool
+    ) -> Finding:
         """Comment on a finding, or acknowledge it."""
         if (not text.strip() and not acknowledge) or len(text) > COMMENT_LIMIT:
             raise InvalidInput(f"A comment has 1 to {COMMENT_LIMIT} characters.")

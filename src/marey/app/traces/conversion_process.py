@@ -68,21 +68,21 @@ class ConversionResult(msgspec.Struct):
 def convert(task: ConversionTask, out: TextIO) -> ConversionResult:
     """Open, analyse and write a run, and say how far it is."""
 
-    def say(progress: float, doing: str) -> None:
+    def report(progress: float, doing: str) -> None:
         line = ConversionLine(progress=round(progress, 4), doing=doing)
         out.write(msgspec.json.encode(line).decode() + "\n")
         out.flush()
 
-    say(0.0, "reading files")
+    report(0.0, "reading files")
     run = open_run(
-        list(task.paths), cache=task.cache, progress=lambda s: say(0.5 * s, "reading files")
+        list(task.paths), cache=task.cache, progress=lambda s: report(0.5 * s, "reading files")
     )
-    analysis = analyse(run, lambda what, share: say(0.5 + 0.25 * share, what))
+    analysis = analyse(run, lambda what, share: report(0.5 + 0.25 * share, what))
     draft = Path(task.views + ".draft")
     shutil.rmtree(draft, ignore_errors=True)
     joins, graphs = join_execution_traces(run, task.paths), read_graphs(run, task.paths)
     analysis = state_stages(analysis, graphs)
-    index = write_views(run, analysis, draft, lambda s: say(0.75 + 0.24 * s, "writing pictures"))
+    index = write_views(run, analysis, draft, lambda s: report(0.75 + 0.24 * s, "writing pictures"))
     write_tensor_edges(joins, draft)
     write_graphs(graphs, draft)
     copy_placements(task.paths, draft)

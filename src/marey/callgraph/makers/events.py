@@ -78,9 +78,9 @@ def make_from_events(
     profiles: list[Profile] = []
     notes: list[str] = []
     for rank, table in tables.items():
-        made, remarks = _make_rank(table, names, ProfileInfo(run, rank), options)
+        made, rank_notes = _make_rank(table, names, ProfileInfo(run, rank), options)
         profiles += made
-        notes += [f"rank {rank}: {text}" for text in remarks]
+        notes += [f"rank {rank}: {text}" for text in rank_notes]
     return MadeProfiles(profiles, "ns", "trace", tuple(notes))
 
 

@@ -129,13 +129,13 @@ def _compare(comparison: Comparison, fields: _Fields) -> Flags:
         codes, texts = fields.texts(comparison.field)
         verdicts = np.zeros(len(texts) + 1, bool)
         used = np.unique(codes)
-        judge = _judge_of(comparison)
-        verdicts[used] = [judge(texts[code] if code >= 0 else None) for code in used.tolist()]
+        passes = _make_text_test(comparison)
+        verdicts[used] = [passes(texts[code] if code >= 0 else None) for code in used.tolist()]
         return np.asarray(verdicts[codes]) if len(codes) else np.zeros(0, bool)
     return _compare_numbers(comparison, fields.numbers(comparison.field))
 
 
-def _judge_of(comparison: Comparison) -> Callable[[str | None], bool]:
+def _make_text_test(comparison: Comparison) -> Callable[[str | None], bool]:
     """Return the test of one text."""
     if comparison.op == "like":
         like = compile_pattern(comparison.value)

@@ -70,7 +70,7 @@ def wait_for_token(server: StoreHolder, out: Output) -> str:
         server, "POST", "/sign-in/commands", {"place": place}, token=""
     )
     page = begun["page"] if begun["page"].startswith("http") else f"{server.url}/account"
-    out.remark(f"Open {page}, sign in, and type this code: {begun['code']}")
+    out.print_note(f"Open {page}, sign in, and type this code: {begun['code']}")
     claim = {"code": begun["code"], "command_secret": begun["command_secret"]}
     deadline = time.monotonic() + 600
     while time.monotonic() < deadline:

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
         request_server(server, "DELETE", f"/tokens/{token.split('_')[1]}", token=token)
         revoked = True
     except (MareyError, IndexError) as error:
-        out.remark(f"marey: the token could not be revoked at the server: {error}")
+        out.print_note(f"marey: the token could not be revoked at the server: {error}")
         revoked = False
     if kept.last == server.url:
         kept.last = next(iter(kept.tokens), "")

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
             "workload": args.workload,
         }
         made = ask(args, "POST", "/tokens", body)
-        out.remark(f"Valid until {format_time(made['row']['expires_ms'])}; not shown again.")
+        out.print_note(f"Valid until {format_time(made['row']['expires_ms'])}; not shown again.")
         out.answer(made, made["token"])
     elif args.action == "revoke":
         ask(args, "DELETE", f"/tokens/{args.id}")

@@ -55,10 +55,10 @@ def run(args: argparse.Namespace, out: Output) -> None:
     digest = read_digest(document)
     if args.html is not None:
         args.html.write_text(print_digest_html(digest, args.url), encoding="utf-8")
-        out.remark(f"Written to {args.html}.")
+        out.print_note(f"Written to {args.html}.")
     if args.mail is not None:
         sent_to = send_digest(digest, find_mail(args.mail, args.receiver), args.to, args.url)
-        out.remark(f"Sent to {', '.join(sent_to)}.")
+        out.print_note(f"Sent to {', '.join(sent_to)}.")
     out.answer(document, print_digest_text(digest))
 
 

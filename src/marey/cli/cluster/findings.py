@@ -62,9 +62,9 @@ def run(args: argparse.Namespace, out: Output) -> None:
     document["rows"] = [_print_findings(row) for row in document["rows"]]
     out.answer(document, as_table(document["rows"], _COLUMNS))
     if document["preparing"]:
-        out.remark(_tell_preparing(document["share_read"]))
+        out.print_note(_tell_preparing(document["share_read"]))
     elif not document["rows"] and not out.json:
-        out.remark(
+        out.print_note(
             "Findings come from a running server; "
             "`marey rules backtest` evaluates rules on stored history."
         )
@@ -88,7 +88,7 @@ def _print_waste(args: argparse.Namespace, out: Output) -> None:
     )
     out.answer(document, text)
     if document["preparing"]:
-        out.remark(_tell_preparing(document["share_read"]))
+        out.print_note(_tell_preparing(document["share_read"]))
 
 
 def _tell_preparing(share_read: float | None) -> str:

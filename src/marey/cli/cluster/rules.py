@@ -131,7 +131,7 @@ def _test(args: argparse.Namespace, out: Output) -> None:
     except RuleError as error:
         raise _point_at(error) from None
     for warning in meaning.warnings:
-        out.remark(f"warning: {warning}")
+        out.print_note(f"warning: {warning}")
     document = ask_place(args, AskRuleTest(text, args.workload, args.cluster))
     columns = ("workload", "user", "life", "now", "gpus", "gpus_matching")
     held = sum(row["life"] == "yes" for row in document["rows"])

@@ -27,4 +27,4 @@ def run(args: argparse.Namespace, out: Output) -> None:
     document = answer_of(args, AskSeries(**samples_of(args), points=args.points))
     out.answer(document, as_table(document["rows"], ("entity", "metric", "time", "value")))
     if document["approximate"]:
-        out.remark("Approximate: made from hourly sketches.")
+        out.print_note("Approximate: made from hourly sketches.")

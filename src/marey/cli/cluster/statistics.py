@@ -30,4 +30,4 @@ def run(args: argparse.Namespace, out: Output) -> None:
     document = answer_of(args, AskStatistics(**samples_of(args), quantiles=args.quantiles))
     out.answer(document, as_table(document["rows"], _COLUMNS))
     if document["approximate"]:
-        out.remark("Approximate: made from hourly sketches.")
+        out.print_note("Approximate: made from hourly sketches.")

@@ -46,4 +46,4 @@ def run(args: argparse.Namespace, out: Output) -> None:
     document = answer_of(args, question)
     out.answer(document, as_table(document["rows"], _COLUMNS))
     if document["next"] and not out.json:
-        out.remark(f"There may be more: --after {document['next']}")
+        out.print_note(f"There may be more: --after {document['next']}")

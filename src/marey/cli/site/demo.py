@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     from marey.cli.site.server_process import run_server
 
     def greet(url: str, page: Path) -> None:
-        out.remark(THINGS_TO_TRY.format(url=url))
+        out.print_note(THINGS_TO_TRY.format(url=url))
         if not args.no_browser and has_display():
             webbrowser.open(page.resolve().as_uri())
 

@@ -127,7 +127,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
             "that can be diagnosed"
         )
     for warning in document["warnings"]:
-        out.remark(f"marey import: {warning}")
+        out.print_note(f"marey import: {warning}")
     out.answer(document, _print_report(document))
 
 

@@ -52,7 +52,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     if args.http is None:
         anyio.run(server.run_stdio_async)
         return
-    out.remark(f"Answering at http://127.0.0.1:{args.http}/mcp; end with Ctrl-C.")
+    out.print_note(f"Answering at http://127.0.0.1:{args.http}/mcp; end with Ctrl-C.")
     serve = functools.partial(
         server.run_streamable_http_async, port=args.http, stateless_http=True, json_response=True
     )

@@ -91,7 +91,7 @@ def run_server(
                     certificate=certificate,
                 )
             finally:
-                out.remark("marey: finishing")
+                out.print_note("marey: finishing")
         finally:
             service.stop()
             remove_address(store)
@@ -158,12 +158,12 @@ def reload(service: Service | None, certificate: ServerCertificate | None, out: 
     if certificate is not None:
         try:
             if certificate.reload():
-                out.remark("marey: certificate reloaded")
+                out.print_note("marey: certificate reloaded")
         except (MareyError, OSError) as error:
-            out.remark(f"marey: certificate not reloaded, the old one stays in use: {error}")
+            out.print_note(f"marey: certificate not reloaded, the old one stays in use: {error}")
     if service is None:
         return
     try:
-        out.remark(f"marey: sources reloaded: {service.reload_sources().text()}")
+        out.print_note(f"marey: sources reloaded: {service.reload_sources().text()}")
     except MareyError as error:
-        out.remark(f"marey: sources not reloaded, the old ones stay in use: {error}")
+        out.print_note(f"marey: sources not reloaded, the old ones stay in use: {error}")

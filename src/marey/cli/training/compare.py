@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     document = compare_runs(read_runs(args.runs, options), baseline=args.baseline, loss=args.loss)
     if args.html is not None:
         write_comparison(document, args.html)
-        out.remark(f"Report written to {args.html}.")
+        out.print_note(f"Report written to {args.html}.")
     out.answer(document, comparison_text(document))
 
 

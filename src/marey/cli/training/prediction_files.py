@@ -35,7 +35,7 @@ def score_by_run(model: ReplayModel, path: str | Path, out: Output) -> None:
     """Score the predictions that a run is the changed run of, and say so."""
     now = int(time.time() * 1000)
     for one in open_book().measure_run(model, run=name_run(path), at_ms=now):
-        out.remark(
+        out.print_note(
             f"This is the run that {' '.join(one.changes)} was predicted for: "
             f"{one.predicted_ms:.1f} ms predicted, {one.measured_ms:.1f} ms measured."
         )

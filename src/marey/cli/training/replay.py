@@ -86,7 +86,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
     document = msgspec.to_builtins(made)
     if args.out is not None:
         _write(model, args.out)
-        out.remark(f"Written to {args.out}.")
+        out.print_note(f"Written to {args.out}.")
     out.answer(document, replay_text(document))
 
 

@@ -167,7 +167,7 @@ def _write_page(args: argparse.Namespace, out: Output, target: Path) -> dict[str
         drawn = draw_step(opened, analysis, lambda share: progress(0.8 + 0.2 * share))
     page = report_html(document, name=_name_run(args.path), drawn=drawn)
     target.write_text(page, encoding="utf-8")
-    out.remark(f"Written to {target}.")
+    out.print_note(f"Written to {target}.")
     return document
 
 

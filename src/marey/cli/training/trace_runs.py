@@ -81,7 +81,7 @@ def print_table(args: argparse.Namespace, out: Output) -> None:
     rows = document["rows"]
     out.answer(document, as_table(rows, list(rows[0]) if rows else ()))
     if document["total"] > len(rows) and not out.json:
-        out.remark(f"{len(rows)} of {document['total']:,} rows; --limit shows more.")
+        out.print_note(f"{len(rows)} of {document['total']:,} rows; --limit shows more.")
 
 
 def _request(args: argparse.Namespace, path: str, question: dict[str, Any]) -> Any:

@@ -42,11 +42,11 @@ class WaitModel:
         return answers
 
     def _predict_rows(self, features: NDArray[Any]) -> Floats:
-        told = self.forest.predict(features, _READ)
-        middle = 0.5 * (told[:, _MEDIAN] + told[:, 1:-1].mean(axis=1))
+        quantiles = self.forest.predict(features, _READ)
+        middle = 0.5 * (quantiles[:, _MEDIAN] + quantiles[:, 1:-1].mean(axis=1))
         if self.boosted is not None:
             middle += _BOOSTED_PART * (self.boosted.predict(features) - middle)
-        return np.column_stack([told[:, 0], middle, told[:, -1]])
+        return np.column_stack([quantiles[:, 0], middle, quantiles[:, -1]])
 
 
 def fit_wait_model(

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from marey.queue.policy.inferred_priority import FittedPriority, ToldPriorities
+from marey.queue.policy.inferred_priority import FittedPriority, ReportedPriorities
 from marey.queue.policy.policy import BACKFILLS, Policy
 from marey.queue.policy.policy_parts import PartitionRule
 from marey.queue.policy.policy_replay import replay_policy, select_schedule
@@ -32,7 +32,7 @@ Flags = NDArray[np.bool_]
 
 
 def infer_policy(
-    jobs: RecordedJobs, told: ToldPriorities, fitted: FittedPriority | None
+    jobs: RecordedJobs, reported: ReportedPriorities, fitted: FittedPriority | None
 ) -> tuple[RecordedJobs, Policy, dict[str, float]]:
     """Return the jobs with their own parts of the priority, the nearest policy, and its score.
 
@@ -44,7 +44,7 @@ def infer_policy(
         replace(order, backfill=backfill, limits=limits, partitions=partitions)
         for order in _list_orders(fitted)
         for backfill in BACKFILLS
-        for limits, partitions in _list_limits(jobs, told)
+        for limits, partitions in _list_limits(jobs, reported)
     ]
     best = min((_try_policy(jobs, policy) for policy in candidates), key=_rate)
     for placement in _OTHER_PLACEMENTS:
@@ -93,13 +93,13 @@ def _list_orders(fitted: FittedPriority | None) -> list[Policy]:
 
 
 def _list_limits(
-    jobs: RecordedJobs, told: ToldPriorities
+    jobs: RecordedJobs, reported: ReportedPriorities
 ) -> Iterator[tuple[dict[str, float], tuple[PartitionRule, ...]]]:
     """Return the limits to try: per user and partition where the scheduler said that a limit kept
     somebody back, else none and one per user.
     """
     names = np.array(jobs.partition)
-    capped = {names[place] for place in told.limited}
+    capped = {names[place] for place in reported.limited}
     if not capped:
         yield {}, ()
         yield {"max_gpus_per_user": float(find_largest_hold(jobs))}, ()
@@ -107,14 +107,14 @@ def _list_limits(
     rules = [
         PartitionRule(
             name,
-            max_gpus_per_user=_infer_cap(jobs, told, names == name) if name in capped else 0,
+            max_gpus_per_user=_infer_cap(jobs, reported, names == name) if name in capped else 0,
         )
         for name in sorted(set(jobs.partition))
     ]
     yield {}, tuple(rules)
 
 
-def _infer_cap(jobs: RecordedJobs, told: ToldPriorities, chosen: Flags) -> int:
+def _infer_cap(jobs: RecordedJobs, reported: ReportedPriorities, chosen: Flags) -> int:
     """Return the GPUs per user that explain who was kept back: the most of these numbers.
 
     It is no less than what one user held, and less than what any would have held with the job that
@@ -123,7 +123,7 @@ def _infer_cap(jobs: RecordedJobs, told: ToldPriorities, chosen: Flags) -> int:
     ran = chosen & (jobs.start_ms != NOT_YET_MS)
     begin = np.where(jobs.start_ms >= 0, jobs.start_ms, jobs.submit_ms)
     wished = []
-    for place, at_ms in zip(told.limited, told.limited_ms, strict=True):
+    for place, at_ms in zip(reported.limited, reported.limited_ms, strict=True):
         if chosen[place]:
             own = ran & (jobs.owner == jobs.owner[place])
             held = own & (begin <= at_ms) & (begin + jobs.run_ms > at_ms)

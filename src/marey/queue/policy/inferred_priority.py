@@ -32,7 +32,7 @@ RAN_BEFORE = 1e9
 
 
 @dataclass(frozen=True)
-class ToldPriorities:
+class ReportedPriorities:
     """What the scheduler told of waiting jobs (by place): their priority at a moment (ms after the
     begin), and which of them a limit kept back from when on.
     """
@@ -84,9 +84,9 @@ class _Fit:
     rest: Floats
 
 
-def fit_priority(jobs: RecordedJobs, told: ToldPriorities) -> FittedPriority | None:
+def fit_priority(jobs: RecordedJobs, reported: ReportedPriorities) -> FittedPriority | None:
     """Return the weights that explain the told priorities; None where nothing explains them."""
-    points = _list_points(jobs, told)
+    points = _list_points(jobs, reported)
     if len(points.job) < _LEAST_POINTS:
         return None
     spread = _center(points.priority, points.group)
@@ -118,18 +118,20 @@ def fit_priority(jobs: RecordedJobs, told: ToldPriorities) -> FittedPriority | N
     return FittedPriority(order, own, best.first_use, explained, len(points.job))
 
 
-def _list_points(jobs: RecordedJobs, told: ToldPriorities) -> _Points:
+def _list_points(jobs: RecordedJobs, reported: ReportedPriorities) -> _Points:
     """Return the told priorities of jobs that waited within the record."""
-    kept = (jobs.start_ms[told.job] != UNKNOWN_MS) & (told.at_ms >= jobs.submit_ms[told.job])
-    order = np.flatnonzero(kept)[np.argsort(told.at_ms[kept], kind="stable")]
-    job, at_ms = told.job[order], told.at_ms[order]
+    kept = (jobs.start_ms[reported.job] != UNKNOWN_MS) & (
+        reported.at_ms >= jobs.submit_ms[reported.job]
+    )
+    order = np.flatnonzero(kept)[np.argsort(reported.at_ms[kept], kind="stable")]
+    job, at_ms = reported.job[order], reported.at_ms[order]
     waited_ms = at_ms - jobs.submit_ms[job] + jobs.fill("aged_ms", 0)[job]
     own_use, all_use = _trace_use(jobs, jobs.owner[job], at_ms)
     return _Points(
         job=job,
         owner=jobs.owner[job],
         age=np.minimum(1.0, waited_ms / 1000.0 / _MAX_AGE_S),
-        priority=told.priority[order],
+        priority=reported.priority[order],
         group=_group_alike(jobs)[job],
         own_use=own_use,
         all_use=all_use,

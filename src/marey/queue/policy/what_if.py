@@ -183,8 +183,8 @@ def check_fidelity(fidelity: dict[str, float]) -> None:
             "`--unchecked` replays nevertheless."
         )
     # Single jobs of a long, full line cannot be met; the means that the answer speaks of can.
-    told = fidelity["near"] >= NEAR_SHARE_LIMIT or fidelity["size_error"] <= SIZE_ERROR_LIMIT
-    if abs(fidelity["error"]) > MEAN_ERROR_LIMIT or not told:
+    trusted = fidelity["near"] >= NEAR_SHARE_LIMIT or fidelity["size_error"] <= SIZE_ERROR_LIMIT
+    if abs(fidelity["error"]) > MEAN_ERROR_LIMIT or not trusted:
         raise LowFidelity(
             "Replaying the recorded policy misses the recorded mean wait by "
             f"{fidelity['error']:+.0%} with {fidelity['near']:.0%} of the jobs near the truth, and "

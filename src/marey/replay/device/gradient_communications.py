@@ -83,13 +83,13 @@ class SyncCosts:
     # Per byte, by the number of the group (-1 last).
     ms_per_byte: Floats
     # Whether sizes differed enough to tell the latency from the bytes.
-    told_apart: bool
+    distinguished: bool
     # The shortest recorded transfer.
     shortest_ms: float
 
     def explain_otherwise(self) -> SyncCosts:
         """Return costs with a latency that the recorded transfers do not exclude either."""
-        if self.told_apart or not self.shortest_ms:
+        if self.distinguished or not self.shortest_ms:
             return self
         latency = LIKELY_LATENCY * self.shortest_ms
         rates = self.ms_per_byte * (1 - LIKELY_LATENCY)

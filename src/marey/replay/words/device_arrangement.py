@@ -37,7 +37,7 @@ def _put_in_buckets(run: Workload, change: Change, plan: DeviceRun, sizes: Bucke
     if find_collectives(plan.nodes, "reducescatter").any():
         raise refuse_change(run, change, "gradients are scattered layer by layer, not in buckets")
     changed = _arrange(run, change, plan, lambda own: rebucket(own, sizes))
-    if fit_sync_costs(plan, find_gradient_communications(plan.nodes)).told_apart:
+    if fit_sync_costs(plan, find_gradient_communications(plan.nodes)).distinguished:
         return changed
     return state_assumption(changed, "time of collectives in proportion to their bytes")
 

@@ -224,7 +224,7 @@ class Evaluator(SketchState):
         window: int | None,
     ) -> tuple[Truths, Truths]:
         """Return the rule's truth per workload and per GPU, each by the variant that judges it."""
-        layout, told = condition_values.layout, self.source.tells_no_from_unknown
+        layout, knows_no = condition_values.layout, self.source.tells_no_from_unknown
         truths = np.full(len(layout.running), UNKNOWN, np.uint8)
         gpus = np.full(len(layout), UNKNOWN, np.uint8)
         for place, (override, clause) in enumerate(self._variants[rule.id]):
@@ -235,7 +235,7 @@ class Evaluator(SketchState):
             if not mine.any():
                 continue
             per_gpu = condition_values.truth(clause.expression, window)
-            if window is None and not told and not (per_gpu == TRUE).any():
+            if window is None and not knows_no and not (per_gpu == TRUE).any():
                 # A life that holds on no GPU holds for no workload.
                 continue
             rows = mine[layout.workload]

@@ -285,7 +285,7 @@ class GpuStates:
         """
         shot = self.snapshot(first, count)
         batches = self.render(shot)
-        self.settle(shot)
+        self.finish_snapshot(shot)
         return batches
 
     def snapshot(self, first: int, count: int) -> StateSnapshot:
@@ -307,7 +307,7 @@ class GpuStates:
         self._closed, self._retired = [], []
         return shot
 
-    def settle(self, shot: StateSnapshot) -> None:
+    def finish_snapshot(self, shot: StateSnapshot) -> None:
         """Take over the warmth that ``render`` has computed, and forget ended roles."""
         self._heat[shot.rows] = shot.heat[shot.rows]
         self._heat_tick[shot.rows] = shot.heat_tick[shot.rows]

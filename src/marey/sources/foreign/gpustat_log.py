@@ -69,11 +69,11 @@ def _skip_blanks(text: str, at: int) -> int:
 
 
 def _read_moment(document: Mapping[str, Any], host: str, place: str) -> Iterator[Row]:
-    told = str(document.get("query_time", ""))
+    written = str(document.get("query_time", ""))
     try:
-        time_s = parse_time(told) / 1000
+        time_s = parse_time(written) / 1000
     except InvalidInput:
-        raise InvalidInput(f"{place}: query_time is '{shown(told)}'.") from None
+        raise InvalidInput(f"{place}: query_time is '{shown(written)}'.") from None
     name = bounded(str(document.get("hostname") or host))
     gpus = document.get("gpus")
     for gpu in gpus if isinstance(gpus, list) else ():

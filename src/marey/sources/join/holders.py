@@ -10,7 +10,7 @@ from marey.model.workloads import Allocation, Workload, WorkloadState
 
 # Labels of exporters follow the scheduler by a scrape or two: only what stays is a conflict.
 HOLDER_TICKS = 3
-TOLD_BY_EXPORTER = "reported by the exporter"
+REPORTED_BY_EXPORTER = "reported by the exporter"
 # By GPU, what an exporter says holds it: a job's number, or ``namespace/pod``.
 ReportedHolders = Mapping[str, Sequence[str]]
 Holdings = tuple[tuple[Workload, ...], tuple[Allocation, ...]]
@@ -119,4 +119,6 @@ def _get_sort_key(gpu: str) -> tuple[str, float]:
 
 
 def _mark_reported_by_exporter(workload: Workload) -> Workload:
-    return replace(workload, attributes={**workload.attributes, "gpu_indices": TOLD_BY_EXPORTER})
+    return replace(
+        workload, attributes={**workload.attributes, "gpu_indices": REPORTED_BY_EXPORTER}
+    )

@@ -165,10 +165,10 @@ class ApiClient:
     def _record_clock(self, date: str | None) -> None:
         """Record the clock; the header has whole seconds, and a few of them are no difference."""
         try:
-            told_ms = parsedate_to_datetime(date or "").timestamp() * 1000
+            answered_ms = parsedate_to_datetime(date or "").timestamp() * 1000
         except (ValueError, TypeError):
             return
-        skew_ms = round(told_ms - time.time() * 1000)
+        skew_ms = round(answered_ms - time.time() * 1000)
         self.skew_ms = skew_ms if abs(skew_ms) > CLOCK_SLACK_MS else 0
 
     def stop(self) -> None:

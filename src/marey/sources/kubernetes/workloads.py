@@ -23,7 +23,7 @@ LABELS_KEPT = 24
 _OWN_LABELS = ("controller-uid", "pod-template-hash", "job-name", "statefulset.kubernetes.io/",
                "batch.kubernetes.io/", "training.kubeflow.org/", "apps.kubernetes.io/",
                "controller-revision-hash")  # fmt: skip
-NOT_TOLD = "not reported by Kubernetes"
+NOT_REPORTED = "not reported by Kubernetes"
 ASSUMED = "assumed: the lowest free ones"
 # How bad an end is, worst first: a workload ends as the worst of its pods did.
 _WORST = (WorkloadState.NODE_FAIL, WorkloadState.TIMEOUT, WorkloadState.FAILED,
@@ -330,7 +330,7 @@ def _collect_attributes(
     if restarts:
         reported["restarts"] = str(restarts)
     if any(pod.holds and pod.gpus and not places.gpus.get(pod.place) for pod in pods):
-        reported["gpu_indices"] = NOT_TOLD
+        reported["gpu_indices"] = NOT_REPORTED
     elif any(pod.place in places.assumed for pod in pods):
         reported["gpu_indices"] = ASSUMED
     labels = (metas[0].labels if metas else None) or {}

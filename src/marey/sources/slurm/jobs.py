@@ -49,7 +49,9 @@ FLAGS = frozenset(
     "UPDATE_DB".split()
 )
 # Ends that are one state for us: the word says which it was.
-TOLD_STATES = frozenset("OUT_OF_MEMORY PREEMPTED BOOT_FAIL DEADLINE LAUNCH_FAILED REVOKED".split())
+REPORTED_STATES = frozenset(
+    "OUT_OF_MEMORY PREEMPTED BOOT_FAIL DEADLINE LAUNCH_FAILED REVOKED".split()
+)
 # Jobs resemble each other: what a request or a comment means is worked out once.
 _MEMORY = 16_384
 
@@ -84,7 +86,7 @@ class _Facts:
     reason: str
     user: str
     # Slurm's own word for the state, where it says more than ours (OUT_OF_MEMORY, PREEMPTED).
-    told_state: str
+    reported_state: str
     partition: str
     qos: str
     gpus: Request
@@ -132,7 +134,7 @@ def _read_facts(job: Job) -> _Facts:
         parse_base_state(job.job_state),
         "" if reason == "None" else reason,
         parse_word(job.user_name),
-        told_state=describe_state(job.job_state),
+        reported_state=describe_state(job.job_state),
         partition=parse_word(job.partition),
         qos=parse_word(job.qos),
         gpus=count_requested_gpus(job),
@@ -187,7 +189,7 @@ def describe_state(reported: Any) -> str:
     """Return Slurm's word for an end that several words stand for; empty for all others."""
     listed = reported if isinstance(reported, list) else [reported]
     words = parse_words([word for word in listed if isinstance(word, str)])
-    return next((word for word in words if word in TOLD_STATES), "")
+    return next((word for word in words if word in REPORTED_STATES), "")
 
 
 def _list_names(job: Job) -> list[str]:
@@ -308,12 +310,12 @@ def _make_seen_job(
         # Of a waiting job this is the scheduler's guess, not a fact.
         attributes["estimated_start"] = _format_moment(start)
     if job.state_description or job.array_task_string or job.het_job_id or job.failed_node:
-        _add_remarks(job, attributes)
+        _add_comments(job, attributes)
     if not held and gpus.gpus and state is RUNNING:
         attributes["gpu_indices"] = "not reported by Slurm"
     ended = not waiting and state is not RUNNING
-    if facts.told_state and ended:
-        attributes["scheduler_state"] = facts.told_state
+    if facts.reported_state and ended:
+        attributes["scheduler_state"] = facts.reported_state
     workload = Workload(
         workload=name,
         name=bounded(parse_text(job.name)),
@@ -345,7 +347,7 @@ def _subtract_offset(moment: int | None, ahead_ms: int) -> int | None:
     return None if moment is None else moment - ahead_ms
 
 
-def _add_remarks(job: Job, attributes: dict[str, str]) -> None:
+def _add_comments(job: Job, attributes: dict[str, str]) -> None:
     if job.state_description:
         attributes["reason_text"] = parse_word(job.state_description)
     if job.failed_node:

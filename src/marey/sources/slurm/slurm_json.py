@@ -101,26 +101,26 @@ class Job(msgspec.Struct, gc=False):
     failed_node: Any = ""
 
 
-_Told = int | float | Number | None
+_OptionalNumber = int | float | Number | None
 
 
 class _UsualJob(Job):
     """A job whose numbers are numbers and whose words are words, as every version has them."""
 
-    job_id: _Told = 0
-    array_job_id: _Told = None
-    array_task_id: _Told = None
-    het_job_id: _Told = None
-    het_job_offset: _Told = None
-    priority: _Told = None
-    submit_time: _Told = None
-    eligible_time: _Told = None
-    start_time: _Told = None
-    end_time: _Told = None
-    time_limit: _Told = None
-    node_count: _Told = None
-    tasks: _Told = None
-    restart_cnt: _Told = 0
+    job_id: _OptionalNumber = 0
+    array_job_id: _OptionalNumber = None
+    array_task_id: _OptionalNumber = None
+    het_job_id: _OptionalNumber = None
+    het_job_offset: _OptionalNumber = None
+    priority: _OptionalNumber = None
+    submit_time: _OptionalNumber = None
+    eligible_time: _OptionalNumber = None
+    start_time: _OptionalNumber = None
+    end_time: _OptionalNumber = None
+    time_limit: _OptionalNumber = None
+    node_count: _OptionalNumber = None
+    tasks: _OptionalNumber = None
+    restart_cnt: _OptionalNumber = 0
 
 
 class _UsualDocument(msgspec.Struct):

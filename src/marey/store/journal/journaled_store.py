@@ -72,7 +72,7 @@ class JournaledStore:
         self._held_bytes = 0
         self._ticks = 0
         self._seq = 0
-        self._settled = StoredMarks()
+        self._stored_marks = StoredMarks()
         self._file: JournalFile | None = None
         self._file = self._recover()
 
@@ -127,64 +127,64 @@ class JournaledStore:
         """Keep these samples."""
         self.ingest((), batches)
 
-    def settle(self) -> None:
+    def apply_journal(self) -> None:
         """Sort in what stands in the journal."""
         with self._lock:
             if self._ticks:
                 self._sort_in([], [])
 
-    def _settle_and_get_store(self) -> Store:
+    def _get_current_store(self) -> Store:
         """Return the store behind, which then knows of every tick."""
-        self.settle()
+        self.apply_journal()
         return self._store
 
     # Questions: the answer must know of every tick
 
     def scan(self, selection: Selection) -> Iterator[SampleBatch]:
         """Return the samples themselves."""
-        return self._settle_and_get_store().scan(selection)
+        return self._get_current_store().scan(selection)
 
     def series(self, selection: Selection, points: int) -> Answer:
         """Return downsampled series that keep extremes."""
-        return self._settle_and_get_store().series(selection, points)
+        return self._get_current_store().series(selection, points)
 
     def histograms(
         self, selection: Selection, bins: int, ranges: Sequence[tuple[float, float]] = ()
     ) -> Answer:
         """Return counts per entity and metric over equal bins."""
-        return self._settle_and_get_store().histograms(selection, bins, ranges)
+        return self._get_current_store().histograms(selection, bins, ranges)
 
     def statistics(self, selection: Selection, quantiles: Sequence[float] = ()) -> Answer:
         """Return exact statistics per entity and metric."""
-        return self._settle_and_get_store().statistics(selection, quantiles)
+        return self._get_current_store().statistics(selection, quantiles)
 
     def latest(self, cluster: str, kind: Entity, since_ms: int) -> SampleBatch:
         """Return the newest value of every metric of every entity."""
-        return self._settle_and_get_store().latest(cluster, kind, since_ms)
+        return self._get_current_store().latest(cluster, kind, since_ms)
 
     def span(self, cluster: str) -> tuple[int, int] | None:
         """Return the time of the first and last sample."""
-        return self._settle_and_get_store().span(cluster)
+        return self._get_current_store().span(cluster)
 
     def moment(self, cluster: str, time_ms: int) -> Moment:
         """Return the whole cluster at any time, past or present."""
-        return self._settle_and_get_store().moment(cluster, time_ms)
+        return self._get_current_store().moment(cluster, time_ms)
 
     def gpus(self, cluster: str, time_ms: int) -> pa.Table:
         """Return the GPUs of a cluster at any time."""
-        return self._settle_and_get_store().gpus(cluster, time_ms)
+        return self._get_current_store().gpus(cluster, time_ms)
 
     def workloads(self, query: WorkloadQuery) -> pa.Table:
         """Return workloads with their latest state."""
-        return self._settle_and_get_store().workloads(query)
+        return self._get_current_store().workloads(query)
 
     def count_workloads(self, query: WorkloadQuery) -> dict[str, int]:
         """Return how many workloads a query means in all, by state."""
-        return self._settle_and_get_store().count_workloads(query)
+        return self._get_current_store().count_workloads(query)
 
     def workload(self, cluster: str, workload: str) -> WorkloadRecord:
         """Return one workload with its intervals."""
-        return self._settle_and_get_store().workload(cluster, workload)
+        return self._get_current_store().workload(cluster, workload)
 
     def allocations(
         self,
@@ -195,25 +195,25 @@ class JournaledStore:
         to_ms: int | None = None,
     ) -> pa.Table:
         """Return who held which GPU from when to when."""
-        return self._settle_and_get_store().allocations(
+        return self._get_current_store().allocations(
             cluster, workload=workload, from_ms=from_ms, to_ms=to_ms
         )
 
     def states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
         """Return state intervals of workloads that touch this span."""
-        return self._settle_and_get_store().states(cluster, from_ms=from_ms, to_ms=to_ms)
+        return self._get_current_store().states(cluster, from_ms=from_ms, to_ms=to_ms)
 
     def host_states(self, cluster: str, *, from_ms: int, to_ms: int) -> pa.Table:
         """Return state intervals of hosts that touch this span."""
-        return self._settle_and_get_store().host_states(cluster, from_ms=from_ms, to_ms=to_ms)
+        return self._get_current_store().host_states(cluster, from_ms=from_ms, to_ms=to_ms)
 
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
         """Return what the workload said of itself."""
-        return self._settle_and_get_store().progress(cluster, workload, from_ms, to_ms)
+        return self._get_current_store().progress(cluster, workload, from_ms, to_ms)
 
     def progress_minutes(self, cluster: str, from_ms: int, to_ms: int) -> pa.Table:
         """Return the last report of every workload in each minute."""
-        return self._settle_and_get_store().progress_minutes(cluster, from_ms, to_ms)
+        return self._get_current_store().progress_minutes(cluster, from_ms, to_ms)
 
     def events(
         self,
@@ -225,7 +225,7 @@ class JournaledStore:
         limit: int = 10_000,
     ) -> pa.Table:
         """Return events in order of time."""
-        return self._settle_and_get_store().events(
+        return self._get_current_store().events(
             cluster, from_ms, to_ms, workload=workload, limit=limit
         )
 
@@ -253,12 +253,12 @@ class JournaledStore:
 
     def maintain(self, now_ms: int) -> None:
         """Keep the store fast and small."""
-        self.settle()
+        self.apply_journal()
         self._store.maintain(now_ms)
 
     def close(self) -> None:
         """Finish cleanly."""
-        self.settle()
+        self.apply_journal()
         with self._lock:
             self._store.close()
             if self._file is not None:
@@ -303,12 +303,12 @@ class JournaledStore:
         samples_too: bool = False,
     ) -> None:
         """Put the records, or both, into the store, and say up to which tick it has them."""
-        settled = replace(self._settled, records=self._seq)
+        stored = replace(self._stored_marks, records=self._seq)
         if samples_too:
-            settled = replace(settled, samples=self._seq)
-        news = {} if settled == self._settled else {"settled": asdict(settled)}
+            stored = replace(stored, samples=self._seq)
+        news = {} if stored == self._stored_marks else {"settled": asdict(stored)}
         self._store.ingest(reported, batches, {**(documents_by_kind or {}), DOCUMENT_KIND: news})
-        self._settled = settled
+        self._stored_marks = stored
 
     def _recover(self) -> JournalFile | None:
         """Return the journal of this store, with what a killed process had only noted sorted in."""
@@ -319,8 +319,8 @@ class JournaledStore:
         if identity is None:
             identity = secrets.token_bytes(16)
             self._store.put_document(DOCUMENT_KIND, "file", {"id": identity.hex()})
-        self._settled = settled = _read_settled(self._store)
-        self._seq = settled.newest
+        self._stored_marks = stored = _read_stored_marks(self._store)
+        self._seq = stored.newest
         content = read_journal(place, identity)
         if content.is_damaged:
             log.warning(
@@ -331,9 +331,9 @@ class JournaledStore:
         for payload in content.entries:
             entry = unpack(payload)
             self._seq = max(self._seq, entry.seq)
-            self._observations += entry.observations if entry.seq > settled.records else ()
-            self._batches += entry.batches if entry.seq > settled.samples else ()
-            self._ticks += entry.seq > settled.samples
+            self._observations += entry.observations if entry.seq > stored.records else ()
+            self._batches += entry.batches if entry.seq > stored.samples else ()
+            self._ticks += entry.seq > stored.samples
         if self._ticks:
             log.info("%d ticks of the journal are sorted in", self._ticks)
             self._sort_in([], [])
@@ -347,17 +347,17 @@ def add_journal(store: Store) -> Store:
 
 def get_store_behind_journal(store: Store) -> Store:
     """Return the store itself, with everything sorted in: for a whole history as one step."""
-    return store._settle_and_get_store() if isinstance(store, JournaledStore) else store
+    return store._get_current_store() if isinstance(store, JournaledStore) else store
 
 
-def has_unsettled_journal(store: Store) -> bool:
+def has_unapplied_journal(store: Store) -> bool:
     """Return whether a store has a journal that was not sorted in: its process was killed."""
     place = _place(store)
     if place is None or not place.exists():
         return False
-    settled = _read_settled(store)
+    stored = _read_stored_marks(store)
     return any(
-        seq > settled.samples
+        seq > stored.samples
         for seq in read_sequence_numbers(read_entries(place, _read_identity(store)))
     )
 
@@ -373,7 +373,7 @@ def _read_identity(store: Store) -> bytes | None:
         return None
 
 
-def _read_settled(store: Store) -> StoredMarks:
+def _read_stored_marks(store: Store) -> StoredMarks:
     try:
         return StoredMarks(**store.document(DOCUMENT_KIND, "settled"))
     except NotFound:

@@ -105,9 +105,9 @@ class VictoriaStore:
     def maintain(self, now_ms: int) -> None:
         """Do nothing: rewriting and retention are the server's own (``-retentionPeriod``)."""
 
-    def settle(self, timeout_s: float = 30.0) -> None:
+    def deliver_all(self, timeout_s: float = 30.0) -> None:
         """Deliver and confirm everything that waits, now."""
-        self.delivery.settle(timeout_s)
+        self.delivery.deliver_all(timeout_s)
 
     def state(self) -> SampleServerState:
         """Return how the server is doing and what waits for it."""

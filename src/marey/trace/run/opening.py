@@ -64,13 +64,13 @@ def open_files(paths: str | Path | Iterable[str | Path], options: OpenOptions) -
     files = [f for f in find_files(paths) if not f.name.endswith(PLACEMENTS_SUFFIX)]
     results = _convert_all(files, options)
     notes = [Note(Path(r.path).name, text) for r in results for text in r.notes]
-    chosen, settled = settle_ranks(results)
+    chosen, more_notes = assign_ranks(results)
     if not chosen:
         reasons = "; ".join(f"{shown(n.file)}: {n.text}" for n in notes[:5])
         raise InvalidInput(
             f"No event was found in {_check_asked(paths)}: {reasons or 'no file there'}."
         )
-    return _join(chosen, notes + settled)
+    return _join(chosen, notes + more_notes)
 
 
 def _check_asked(paths: str | Path | Iterable[str | Path]) -> str:
@@ -91,13 +91,13 @@ def _join(chosen: dict[int, ConvertedRank], notes: list[Note]) -> OpenedRun:
     return OpenedRun(tables, infos, symbols, notes)
 
 
-def settle_ranks(
+def assign_ranks(
     results: Sequence[ConvertedFile],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
     """Return which table is which rank: as stated, else as the file is named, else by order."""
     results, notes = _without_twins(results)
     results, devices = _first_devices(results)
-    chosen, more = _settle_processes(results)
+    chosen, more = _assign_processes(results)
     return _number_devices(chosen, devices), notes + more
 
 
@@ -136,7 +136,7 @@ def _number_devices(
     return numbered
 
 
-def _settle_processes(
+def _assign_processes(
     results: Sequence[ConvertedFile],
 ) -> tuple[dict[int, ConvertedRank], list[Note]]:
     """Return which process is which: as stated, else as the file is named, else by order."""

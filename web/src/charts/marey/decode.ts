@@ -15,7 +15,7 @@ export interface BandFacts {
   leftOut: number;
 }
 
-export type ToldBands = Bands & BandFacts;
+export type DescribedBands = Bands & BandFacts;
 
 /** A row of the picture and its place. */
 export interface Seen {
@@ -57,7 +57,7 @@ export function decodeBands(
   wanted: Wanted,
   tall: readonly Seen[],
   axis: StepAxis = ONE_STEP,
-): ToldBands {
+): DescribedBands {
   const table = tableFromIPC(new Uint8Array(bytes), { useBigInt: false });
   const numbers = (name: string) => (table.getChild(name)?.toArray() ?? []) as Numbers;
   const [rank, start, duration] = [numbers("rank"), numbers("start_ns"), numbers("dur_ns")];

@@ -42,9 +42,9 @@ describe("the rows of the Marey view", () => {
 
   it("show the streams of a rank that was opened, where it has several", () => {
     const several = [row(0, { streams: [7, 20] }), row(1, { streams: [7] })];
-    const told = { ...words, stream: (stream: number) => `stream ${stream}` };
+    const named = { ...words, stream: (stream: number) => `stream ${stream}` };
     const open = new Set(["rank 0", "rank 1"]);
-    const rows = makeRows(several, { ...choice, grouped: false, open }, told);
+    const rows = makeRows(several, { ...choice, grouped: false, open }, named);
     expect(rows.map(({ label }) => label)).toEqual(["rank 0", "stream 7", "stream 20", "rank 1"]);
     expect(rows.map(({ stream }) => stream)).toEqual([-1, 7, 20, -1]);
     expect(rows.map(({ cluster }) => cluster)).toEqual(["rank 0", "", "", ""]);

@@ -58,7 +58,7 @@ export function HistogramPanel({
         <p className={ui["muted"]}>{texts.selectSomething}</p>
       ) : (
         <>
-          <p className={styles["told"]} data-testid="histogram-title">
+          <p className={styles["described"]} data-testid="histogram-title">
             {bins.title}
           </p>
           <Drawing height={150} draw={draw} label={texts.histogram} testId="histogram" />

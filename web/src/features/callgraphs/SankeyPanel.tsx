@@ -69,7 +69,7 @@ export function SankeyPanel({
     else return false;
     return true;
   };
-  const told = sankey.nodes[hovered] ?? sankey.nodes[selected];
+  const shown = sankey.nodes[hovered] ?? sankey.nodes[selected];
   const time = (value: number) => formatAmount(value, sankey.unit);
   return (
     <section className={styles["panel"]} aria-label={texts.sankey}>
@@ -106,17 +106,17 @@ export function SankeyPanel({
         onPress={(x, y) => select(find(x, y))}
         onKey={key}
       />
-      <p className={`${ui["muted"]} ${styles["told"]}`} role="status">
-        {told
+      <p className={`${ui["muted"]} ${styles["described"]}`} role="status">
+        {shown
           ? texts.supernode(
-              told.name,
-              told.call_sites,
-              time(told.inclusive.mean),
-              time(told.inclusive.min),
-              time(told.inclusive.max),
+              shown.name,
+              shown.call_sites,
+              time(shown.inclusive.mean),
+              time(shown.inclusive.min),
+              time(shown.inclusive.max),
             )
           : texts.sankeyLegend}
-        {sankey.folded > 0 && !told ? ` ${texts.folded(sankey.folded)}` : ""}
+        {sankey.folded > 0 && !shown ? ` ${texts.folded(sankey.folded)}` : ""}
       </p>
       <details>
         <summary>{texts.asTable}</summary>

@@ -102,7 +102,7 @@ export function IciclePanel({ tree, state, set }: { tree: CallTree; state: PageS
           onKey={key}
         />
       </div>
-      <p className={`${ui["muted"]} ${styles["told"]}`} role="status">
+      <p className={`${ui["muted"]} ${styles["described"]}`} role="status">
         {hovered >= 0 && hovered < tree.size
           ? `${nameOf(tree, hovered)}: ${texts.inclusive} ${formatAmount(
               valueOf(tree, "inclusive", hovered),

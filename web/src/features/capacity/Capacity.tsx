@@ -209,10 +209,10 @@ function ChangeTable({ change: { before, after } }: { change: Change }) {
     [texts.stranded, share(before.stranded_share), share(after.stranded_share)],
   ];
   const kinds = [...new Set([...before.waits, ...after.waits].map((wait) => wait.kind))];
-  const told = (waits: readonly Wait[], kind: string) => {
+  const formatWait = (waits: readonly Wait[], kind: string) => {
     const wait = waits.find((one) => one.kind === kind);
     return wait
-      ? texts.waitTold(
+      ? texts.waitAndStarts(
           duration(wait.median_wait_s),
           formatCount(wait.started),
           formatCount(wait.waiting),
@@ -220,7 +220,11 @@ function ChangeTable({ change: { before, after } }: { change: Change }) {
       : "–";
   };
   for (const kind of kinds)
-    rows.push([texts.waitOfSize(kind), told(before.waits, kind), told(after.waits, kind)]);
+    rows.push([
+      texts.waitOfSize(kind),
+      formatWait(before.waits, kind),
+      formatWait(after.waits, kind),
+    ]);
   return (
     <table className={pageStyles["page-table"]}>
       <thead>

@@ -29,18 +29,18 @@ export function Mutes() {
 
 /** Who was told of what, and what still waits to be told. */
 export function NotificationLog() {
-  const told = useQuery({
+  const deliveries = useQuery({
     queryKey: ["notifications"],
     queryFn: () => getJson<Notifications>("/notifications"),
     refetchInterval: 15_000,
   });
-  const data = told.data;
+  const data = deliveries.data;
   return (
     <details className={styles["findings-more"]} data-testid="notifications">
       <summary>
         {texts.notifications} {data && <small className={ui["muted"]}>{summary(data)}</small>}
       </summary>
-      {told.isError && <p role="alert">{told.error.message}</p>}
+      {deliveries.isError && <p role="alert">{deliveries.error.message}</p>}
       {data && data.log.length === 0 && data.waiting.length === 0 && (
         <p className={ui["muted"]}>
           {texts.nothingSentYet(

@@ -2,7 +2,7 @@
 
 import type { Document } from "@/api/documents";
 import { decodeCells } from "@/charts/marey/cells";
-import type { ToldBands } from "@/charts/marey/decode";
+import type { DescribedBands } from "@/charts/marey/decode";
 import { decodeBands, decodeSpans, rowsOf } from "@/charts/marey/decode";
 import { handleKey } from "@/charts/marey/keys";
 import { kindColour, KINDS, makePalette } from "@/charts/marey/kinds";
@@ -77,7 +77,7 @@ class MareyWidget {
     [];
   private open: ReadonlySet<string> = new Set();
   private dragged: { x: number; y: number; marks: boolean; moved: boolean } | null = null;
-  private told = "";
+  private announced = "";
   private readonly listeners: [string, () => void][];
 
   constructor(
@@ -313,7 +313,7 @@ class MareyWidget {
     const next = JSON.stringify(whole ? [] : window);
     if (stage.loading === 0 && next !== JSON.stringify(this.model.get("_window")))
       this.set("_window", whole ? [] : window);
-    const bands = stage.bands as ToldBands | null;
+    const bands = stage.bands as DescribedBands | null;
     const at = stage.selectedInterval();
     const row = stage.layout.rows[stage.focusRow];
     const span = texts.windowSaid(
@@ -324,7 +324,7 @@ class MareyWidget {
     this.say((row ? `${this.describe(row.label, bands, at)}. ` : "") + span);
   }
 
-  private describe(label: string, bands: ToldBands | null, at: number): string {
+  private describe(label: string, bands: DescribedBands | null, at: number): string {
     if (!bands || at < 0) return label;
     const { startNs, endNs } = bands.intervals;
     const [start, duration] = [formatNs(startNs[at]), formatNs(endNs[at] - startNs[at])];
@@ -332,8 +332,8 @@ class MareyWidget {
   }
 
   private say(text: string): void {
-    if (text === this.told) return;
-    this.told = text;
+    if (text === this.announced) return;
+    this.announced = text;
     this.said.textContent = text;
   }
 

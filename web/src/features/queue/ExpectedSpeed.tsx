@@ -13,7 +13,7 @@ export function ExpectedSpeed({ workload }: { workload: string }) {
     retry: 0,
   });
   if (found.isPending) return null;
-  const told = found.isError ? found.error.message : found.data.sentence;
+  const message = found.isError ? found.error.message : found.data.sentence;
   const names = (found.data?.features ?? [])
     .filter((feature) => feature.share > 0)
     .slice(0, 3)
@@ -21,7 +21,7 @@ export function ExpectedSpeed({ workload }: { workload: string }) {
   return (
     <section aria-label={texts.howFast} data-testid="queue-speed">
       <h3>{texts.howFast}</h3>
-      <p className={found.isError ? ui["muted"] : undefined}>{told}</p>
+      <p className={found.isError ? ui["muted"] : undefined}>{message}</p>
       {names.length > 0 && <p className={ui["muted"]}>{texts.explainedBy(names.join(", "))}</p>}
     </section>
   );

@@ -71,11 +71,11 @@ export function reloadedText(reloaded: Reloaded): string {
   const parts = (["kept", "added", "replaced", "removed"] as const)
     .filter((key) => reloaded[key].length > 0)
     .map((key) => `${key} ${reloaded[key].join(", ")}`);
-  const told =
+  const summary =
     parts.length > 0 ? texts.reloaded(parts.join("; ")) : texts.reloadedTheFileListsNoSources;
   return reloaded.needs_restart.length > 0
-    ? texts.restartNeededFor(told, reloaded.needs_restart.join(", "))
-    : told;
+    ? texts.restartNeededFor(summary, reloaded.needs_restart.join(", "))
+    : summary;
 }
 
 /** The failing endpoints that a source of exporters lists. */

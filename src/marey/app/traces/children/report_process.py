@@ -101,13 +101,13 @@ def _ask_child(
     return document
 
 
-def _write_report(subject: ReportFolder, say: Callable[[ReportLine], None]) -> dict[str, Any]:
+def _write_report(subject: ReportFolder, send_line: Callable[[ReportLine], None]) -> dict[str, Any]:
     from marey.trace.report.report_document import report_document
 
     return report_document(
         Path(subject.folder),
         cache=Path(subject.cache),
-        progress=lambda share: say(ReportLine(round(share, 4))),
+        progress=lambda share: send_line(ReportLine(round(share, 4))),
     )
 
 
@@ -128,7 +128,7 @@ def _write_difference(pair: RunPair) -> dict[str, Any]:
 def main() -> int:
     """Write the document that stdin asks for; an error is a last line."""
 
-    def say(line: ReportLine) -> None:
+    def send_line(line: ReportLine) -> None:
         sys.stdout.write(msgspec.json.encode(line).decode() + "\n")
         sys.stdout.flush()
 
@@ -139,14 +139,14 @@ def main() -> int:
         document = (
             _write_difference(subject)
             if isinstance(subject, RunPair)
-            else _write_report(subject, say)
+            else _write_report(subject, send_line)
         )
         Path(task.output).write_bytes(msgspec.json.encode(document))
     except MareyError as error:
-        say(ReportLine(error=str(error)))
+        send_line(ReportLine(error=str(error)))
         return 1
     except Exception as error:  # the server shows it, and goes on
-        say(ReportLine(error=describe_failure(error)))
+        send_line(ReportLine(error=describe_failure(error)))
         return 1
     return 0
 

@@ -72,7 +72,7 @@ def describe_step(pictures: StepPictures) -> dict[str, Any]:
     cells = pictures.cells_of(ranks, window).encode(pictures.view.index.unit_ns)
     return {
         "heading": f"Step {facts['step']}, rank by rank" if facts["step"] >= 0 else "Rank by rank",
-        "summary": _say_rows(rows, whole, len(facts["rows"])),
+        "summary": _describe_rows(rows, whole, len(facts["rows"])),
         "step": facts["step"],
         "length_ns": length,
         "clock_error_us": facts["clock_error_us"],
@@ -121,7 +121,7 @@ def _describe_row(rank: Mapping[str, Any]) -> Row:
     }
 
 
-def _say_rows(rows: Sequence[Row], whole: int, ranks: int) -> str:
+def _describe_rows(rows: Sequence[Row], whole: int, ranks: int) -> str:
     said = (
         "Every rank is a row, every operator a band through the rows: upright bands are in step, "
         "slanted ones late, flared ones slower."

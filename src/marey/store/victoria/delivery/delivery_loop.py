@@ -298,7 +298,7 @@ class DeliveryLoop:
                     entry.sent_s = -self.rules.patience_s
             return self.step()
 
-    def settle(self, timeout_s: float) -> None:
+    def deliver_all(self, timeout_s: float) -> None:
         """Deliver and confirm everything now; raises where that does not succeed in time."""
         until_s = time.monotonic() + timeout_s
         while True:

@@ -67,7 +67,7 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
             rows = list(_rows(database, tables))
     except sqlite3.Error as error:
         return FileEvents(iter(()), [f"is not a whole SQLite database ({error})"])
-    return FileEvents(_processes(_settle_processes(rows), path.name), [])
+    return FileEvents(_processes(_fill_in_processes(rows), path.name), [])
 
 
 def _refuse(tables: set[str]) -> str:
@@ -189,7 +189,7 @@ def _pid(number: int | None) -> int:
     return _UNSTATED if number is None else (int(number) >> 24) & 0xFFFFFF
 
 
-def _settle_processes(rows: list[_Row]) -> list[_Row]:
+def _fill_in_processes(rows: list[_Row]) -> list[_Row]:
     """Return the rows with every unstated process filled in from the call, or from the only
     process.
     """

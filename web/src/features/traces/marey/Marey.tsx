@@ -12,7 +12,7 @@ import { formatNs } from "@/charts/marey/window";
 import type { RunDetail, ViewRow, ViewRows } from "@/features/traces/documents";
 import { KIND_WORDS } from "@/features/traces/marey/kindWords";
 import { makeRows } from "@/charts/marey/ranks";
-import type { ToldBands } from "@/charts/marey/decode";
+import type { DescribedBands } from "@/charts/marey/decode";
 import { useMemoryLines, useStage } from "@/features/traces/marey/useStage";
 import { VisibleTable } from "@/features/traces/marey/VisibleTable";
 import { useRows } from "@/features/traces/queries";
@@ -296,7 +296,7 @@ function Said({
   const { stage, error } = view;
   if (error) return <span role="alert">{error}</span>;
   if (!stage) return null;
-  const bands = stage.bands as ToldBands | null;
+  const bands = stage.bands as DescribedBands | null;
   const at = stage.selectedInterval();
   const row = stage.layout.rows[stage.focusRow];
   const member = rows.rows.find((one) => one.rank === row?.rank);

@@ -3,7 +3,7 @@ import type { MareyStage } from "@/charts/marey/stage";
 import { formatNs } from "@/charts/marey/window";
 import { DataTable } from "@/features/traces/DataTable";
 import { kindWord } from "@/features/traces/marey/kindWords";
-import type { ToldBands } from "@/charts/marey/decode";
+import type { DescribedBands } from "@/charts/marey/decode";
 import pageStyles from "@/base/ui/page.module.css";
 import { tracesTexts as texts } from "@/texts";
 
@@ -31,7 +31,7 @@ export function VisibleTable({
   turn: number;
   onChoose: (row: number, interval: number) => void;
 }) {
-  const bands = (stage?.bands ?? null) as ToldBands | null;
+  const bands = (stage?.bands ?? null) as DescribedBands | null;
   const lines = useMemo(
     () => (stage && bands && turn >= 0 ? listLines(stage, bands) : []),
     [stage, bands, turn],
@@ -62,7 +62,7 @@ export function VisibleTable({
   );
 }
 
-function listLines(stage: MareyStage, bands: ToldBands): Line[] {
+function listLines(stage: MareyStage, bands: DescribedBands): Line[] {
   const { intervals } = bands;
   const lines: Line[] = [];
   for (let r = 0; r + 1 < intervals.begin.length; r++) {

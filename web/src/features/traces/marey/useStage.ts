@@ -7,7 +7,7 @@ import { MareyStage } from "@/charts/marey/stage";
 import type { ViewRows } from "@/features/traces/documents";
 import { handleKey } from "@/charts/marey/keys";
 import type { MareyRow } from "@/charts/marey/ranks";
-import type { StepAxis, ToldBands } from "@/charts/marey/decode";
+import type { StepAxis, DescribedBands } from "@/charts/marey/decode";
 import { numberIn, splitNumber } from "@/charts/marey/decode";
 import type { StepMark } from "@/charts/marey/overlay";
 import { fetchLongest, makeSource } from "@/features/traces/marey/source";
@@ -75,7 +75,7 @@ export function useStage({ run, order, made, rows, where, go, setOpen }: StagePr
   const choose = useCallback(
     (row: number, interval: number) => {
       if (!stage) return;
-      const bands = stage.bands as ToldBands | null;
+      const bands = stage.bands as DescribedBands | null;
       stage.focus(row);
       if (interval < 0 || !bands) return;
       stage.select(bands.intervals.operator[interval]);
@@ -186,7 +186,7 @@ function useSelection(
     const operator = firstNumber(where, "operator");
     if (operator !== null) stage.select(numberIn(axis, operator, firstNumber(where, "step")));
     const names = listNames(clauseValue(where, "name"));
-    const bands = stage.bands as ToldBands | null;
+    const bands = stage.bands as DescribedBands | null;
     if (operator === null && names.length > 0) {
       if (!bands) return;
       const found = findNamed(bands, stage.focusRow, names);
@@ -230,7 +230,7 @@ function useLocated({ stage, run, axis, where, turn, placed }: Located): void {
 }
 
 /** The longest interval with one of these names on a row, or on any. */
-function findNamed(bands: ToldBands, row: number, names: readonly string[]): number {
+function findNamed(bands: DescribedBands, row: number, names: readonly string[]): number {
   const wanted = new Set(names);
   const { begin, firstRow, startNs, endNs } = bands.intervals;
   const r = row - firstRow;

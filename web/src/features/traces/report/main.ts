@@ -2,7 +2,7 @@
 
 import type { Theme } from "@/base/colour";
 import { decodeCells } from "@/charts/marey/cells";
-import type { ToldBands } from "@/charts/marey/decode";
+import type { DescribedBands } from "@/charts/marey/decode";
 import { decodeBands, rowsOf } from "@/charts/marey/decode";
 import { handleKey } from "@/charts/marey/keys";
 import { kindColour, KINDS, makePalette } from "@/charts/marey/kinds";
@@ -99,7 +99,7 @@ function make(tag: string, name: string, text = ""): HTMLElement {
 
 /** Say what the pointer or the keyboard is at. */
 function describe(stage: MareyStage, step: DrawnStep, interval: number, row: number): string {
-  const bands = stage.bands as ToldBands | null;
+  const bands = stage.bands as DescribedBands | null;
   const label = stage.layout.rows[row]?.label ?? "";
   const clock = texts.clockSaid(formatNs(step.clock_error_us * 1e3));
   const left = step.left_out > 0 ? ` ${texts.leftOut(step.left_out)}` : "";

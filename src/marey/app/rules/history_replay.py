@@ -23,7 +23,7 @@ from marey.rules.engine.observation_feed import ObservationFeed
 WAITING = 2
 
 
-class HistoryJudge:
+class HistoryReplay:
     """Lives through blocks of history, records in order of time and samples step by step.
 
     The past is judged in steps of ten minutes, its newest hours minute by minute. What lies
@@ -40,7 +40,7 @@ class HistoryJudge:
         self._blocks: queue.Queue[Sequence[Observation] | None] = queue.Queue(WAITING)
         self._error: BaseException | None = None
         self._begun = False
-        self._thread = threading.Thread(target=self._run, name="judge", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="history-replay", daemon=True)
         self._thread.start()
 
     def take(self, block: Sequence[Observation]) -> None:

@@ -79,7 +79,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008, "reason": "refused"})
 
     def _choose_headers(self, scope: Scope) -> Mapping[str, str]:
-        """Return what every answer carries; the overview alone may stand in others' frames."""
+        """Return the headers of every answer; only the overview may stand in others' frames."""
         path = scope["path"].removeprefix(scope.get("root_path", "")) or "/"
         if not self._access.frame_origins or path != "/":
             return SECURITY_HEADERS

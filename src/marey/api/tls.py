@@ -37,7 +37,7 @@ class CertificateFiles:
             ) from None
 
     def read_state(self) -> tuple[tuple[int, int, int], ...]:
-        """Return what changes when one of the files is replaced."""
+        """Return time, size and number of each file; one that is replaced changes them."""
         states = [path.stat() for path in (self.certificate, self.key)]
         return tuple((s.st_mtime_ns, s.st_size, s.st_ino) for s in states)
 

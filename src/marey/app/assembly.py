@@ -151,7 +151,7 @@ def _open_simulated_service(
 
 
 def _start_history_replay(service: Service, cluster: SimulatedCluster) -> HistoryReplay | None:
-    """Return what evaluates rules while the history is made; None where there is a history."""
+    """Return the replay that evaluates rules while the history is made; None if there is one."""
     simulation, until_ms = cluster.simulation, cluster.history_until_ms
     start_ms = simulation.config.start_ms
     name = cluster.settings.cluster

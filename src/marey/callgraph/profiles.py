@@ -154,7 +154,7 @@ def _encode(
 
 
 def time_factor(unit: str) -> tuple[float, str]:
-    """Return what to multiply by to get nanoseconds; another unit stays as it is."""
+    """Return the factor to nanoseconds; 1 for a unit that is no time."""
     factor = TIME_UNITS_NS.get(unit)
     return (1.0, unit) if factor is None else (factor, "ns")
 
@@ -224,7 +224,7 @@ def _profile(tree: Tree, summed: Summed, number: int, info: ProfileInfo) -> Prof
 
 
 def derive_exclusive(tree: Tree, nodes: NDArray[np.int32], inclusive: Floats) -> Floats:
-    """Return what is left of each node's time without its children's; never below zero."""
+    """Return each node's time without its children's; never below zero."""
     whole = np.zeros(len(tree))
     whole[nodes] = inclusive
     # What was grafted is no part of its caller's time.

@@ -126,7 +126,7 @@ def diagnose(
 def find_faults(
     matrix: WorkloadMatrix, siblings: Sequence[Sibling] = ()
 ) -> tuple[FaultFinding, ...]:
-    """Return what is wrong: how it ended (or why it waits), then faults by GPU-hours at stake.
+    """Return the findings: how it ended (or why it waits), then faults by GPU-hours at stake.
 
     Where nothing is, the only finding says so: ``healthy``, or that it cannot be known.
     """

@@ -64,7 +64,7 @@ NO_DRAWING = (
 
 
 def policy(drawing: Drawing | None) -> str:
-    """Return what the page may do: nothing but its own style and its own drawing."""
+    """Return the page's security policy: nothing but its own style and its own drawing."""
     closed = "default-src 'none'; style-src 'unsafe-inline'"
     return f"{closed}; {drawing.allowed}" if drawing else closed
 
@@ -110,7 +110,7 @@ def _open_template() -> Template:
 
 
 def _write_data(document: Document, pictures: Pictures) -> str:
-    """Return what is drawn as JSON that no name can break out of."""
+    """Return the drawn data as JSON that no name can break out of."""
     data = {
         "diagnosis": document,
         "clusters": _pick_shown(pictures.clusters),
@@ -170,7 +170,7 @@ def evidence_text(entry: Document) -> str:
 
 
 def describe_unjudged(document: Document) -> str:
-    """Return what could not be judged, and why, in a line; empty where all could."""
+    """Return a line on the faults that could not be judged, and why; empty where all could."""
     by_reason: dict[str, list[str]] = {}
     for one in document["unjudged"]:
         by_reason.setdefault(one["why"], []).append(one["kind"].replace("_", " "))

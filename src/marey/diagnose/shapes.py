@@ -27,7 +27,7 @@ class Shapes:
 
 
 def gpu_shapes(matrix: WorkloadMatrix, metric: str, report: ClusterReport) -> Shapes:
-    """Return what the small multiples draw of one metric."""
+    """Return the shapes that the small multiples draw of one metric."""
     values = matrix.columns[metric]
     limits = metric_limits(matrix, metric)
     first, lines = extreme_bins(values, LINE_POINTS)

@@ -84,7 +84,7 @@ class Signals:
         return median_along(shaped, 2)
 
     def common_by_block(self, metric: str) -> NDArray[np.float64]:
-        """Return what all GPUs in use do together, per block; computed once."""
+        """Return the values that all GPUs in use have in common, per block; computed once."""
         known = self._common.get(metric)
         if known is None:
             known = quiet_median(self.by_block(metric)[~self.idle_rows], 0)

@@ -224,7 +224,7 @@ class Frame:
         return message(self._write_header("columns"), parts)
 
     def tick(self, metrics: Iterable[str], known: frozenset[str] | None = None) -> bytes:
-        """Return what changed since the frame before; ``known`` are the columns the client has."""
+        """Return the changes since the last frame; ``known`` are the columns the client has."""
         parts = [self.get_part(name, "changed") for name in self._list_changed_tables()]
         parts += self._find_own_parts("changed")
         for name in metrics:
@@ -266,7 +266,7 @@ class Frame:
         )
 
     def note(self, key: Hashable, make: Callable[[], NoteT]) -> NoteT:
-        """Return what follows from this tick, made once for all who ask."""
+        """Return a note of this tick, made once for all who ask."""
         with self._lock:
             if key not in self.notes:
                 self.notes[key] = make()
@@ -298,7 +298,7 @@ class Frame:
         return [name for name, rows in changed.items() if rows]
 
     def _find_own_parts(self, form: str) -> list[Part]:
-        """Return what only this frame's readers get; here everybody gets everything."""
+        """Return the parts that only this frame's readers get; here everybody gets everything."""
         return []
 
     def _encode(self, name: str, form: str) -> Part:

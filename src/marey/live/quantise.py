@@ -45,7 +45,7 @@ class LiveScale:
         return codes
 
     def values(self, codes: NDArray[np.uint16]) -> NDArray[np.float32]:
-        """Return what the codes stand for; ``NO_VALUE`` becomes NaN."""
+        """Return the values of codes; ``NO_VALUE`` becomes NaN."""
         values = np.float32(self.offset) + codes.astype(np.float32) * np.float32(self.step)
         values[codes == NO_VALUE] = np.nan
         return values

@@ -130,11 +130,11 @@ class _MaskedWorkloads:
         return made
 
     def get_id(self, name: str) -> str:
-        """Return what the workload of this real id is called."""
+        """Return the shown id of the workload with this real id."""
         return self._nobody.show_id(name)
 
     def list_ids(self, names: Iterable[str]) -> tuple[str, ...]:
-        """Return what the workloads of these real ids are called."""
+        """Return the shown ids of the workloads with these real ids."""
         return tuple(map(self.get_id, names))
 
     def build_table(self, names: Iterable[str]) -> pa.Table:
@@ -274,7 +274,7 @@ class SeenFrame(Frame):
     def _show_ids(
         self, subject: str, names: Sequence[str], known: tuple[str, ...]
     ) -> tuple[str, ...]:
-        """Return what these are called; mostly the same tuple for all scopes."""
+        """Return the shown ids; mostly the same tuple for all scopes."""
         if self._record_mask.scope.hides:
             return known
         key = ("ids", subject, self._record_mask.pseudonyms)

@@ -116,7 +116,7 @@ class SummaryLog:
             self._store.delete_document(DOCUMENT_KIND, f"{key[0]}/{key[1]}")
 
     def rows(self, cluster: str, from_ms: int, to_ms: int) -> list[Row]:
-        """Return what was recorded in this span, in order of time."""
+        """Return the summaries of this span, in order of time."""
         with self._lock:
             hours = sorted(hour for name, hour in self._hours if name == cluster)
             found = [

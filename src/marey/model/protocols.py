@@ -34,7 +34,7 @@ class Source(Protocol):
         """What the sources page calls it."""
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """Return what is new up to this moment, in order of time.
+        """Return the observations up to this moment, in order of time.
 
         Raises ``Unavailable`` when silent.
         """
@@ -67,7 +67,7 @@ class MeasuringSource(Protocol):
         """Return every GPU seen so far."""
 
     def seen_jobs(self) -> Mapping[str, Sequence[str]]:
-        """Return what its labels say holds each GPU now."""
+        """Return the workload that the labels name for each GPU now."""
 
 
 @runtime_checkable
@@ -223,7 +223,7 @@ class RecordStore(Protocol):
         """Return state intervals of hosts that touch this span; schema ``tables.HOST_STATES``."""
 
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
-        """Return what the workload said of itself; schema ``tables.PROGRESS``."""
+        """Return the progress that the workload reported; schema ``tables.PROGRESS``."""
 
     def progress_minutes(self, cluster: str, from_ms: int, to_ms: int) -> pa.Table:
         """Return the last report of every workload in each minute: workload, time_ms."""

@@ -29,7 +29,7 @@ _WIDTH = 720
 
 
 def draw_ranks(pictures: StepPictures, document: Mapping[str, Any]) -> str:
-    """Return what each rank did over the step; ranks beyond the first 40 are counted."""
+    """Return a picture of each rank's step; ranks beyond the first 40 are counted."""
     rows = [row for row in document["rows"] if not row["missing"]]
     ranks = [row["rank"] for row in rows[:MOST_RANKS]]
     window = CellWindow(0, max(1, pictures.view.span), _COLUMNS, max(1, len(ranks)))

@@ -35,7 +35,7 @@ class Chat:
 
 
 def write_attachments(notices: Sequence[Notice]) -> dict[str, Any]:
-    """Return what Slack and Mattermost take: a line, and an attachment per finding."""
+    """Return a message for Slack and Mattermost: a line, and an attachment per finding."""
     return {
         "text": escape_mrkdwn(write_subject(notices)),
         "attachments": [
@@ -56,7 +56,7 @@ def write_attachments(notices: Sequence[Notice]) -> dict[str, Any]:
 
 
 def write_teams_card(notices: Sequence[Notice]) -> dict[str, Any]:
-    """Return what a Teams workflow takes: a message with one adaptive card."""
+    """Return a message for a Teams workflow, with one adaptive card."""
     body: list[dict[str, Any]] = [
         {"type": "TextBlock", "size": "Medium", "weight": "Bolder", "wrap": True,
          "text": escape_markdown(write_subject(notices))}
@@ -79,7 +79,7 @@ def write_teams_card(notices: Sequence[Notice]) -> dict[str, Any]:
 
 
 def list_facts(notice: Notice) -> list[tuple[str, str]]:
-    """Return what a reader wants to know first; empty facts are left out."""
+    """Return the facts that a reader wants first; empty ones are left out."""
     facts = [
         ("Job", notice.workload),
         ("User", notice.user),

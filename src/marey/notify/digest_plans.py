@@ -57,7 +57,7 @@ class DigestPlan:
 
 
 def describe_plan(plan: DigestPlan) -> Mapping[str, str]:
-    """Return what and when in words, for pages and logs."""
+    """Return the subject and the time of a plan in words, for pages and logs."""
     whose = {"site": "the site", "user": "every user", "project": "every project"}[plan.subject]
     if plan.name not in ("", EVERYONE):
         whose = f"{plan.subject} {plan.name}"

@@ -22,7 +22,7 @@ def host_name() -> str:
 
 
 def clock_identity() -> str:
-    """Return what two processes share exactly when they read the same clock: the booted kernel."""
+    """Return the id of the booted kernel: two processes share it if they read the same clock."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

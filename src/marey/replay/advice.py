@@ -52,7 +52,7 @@ _SIZES = ("bucket", "first-bucket")
 
 
 def describe_change(change: Change) -> str:
-    """Return what to write, for one change; the change itself where there is no option for it."""
+    """Return the option that makes a change; the change itself where there is none."""
     pattern = _HOW.get(change.word)
     if pattern is None:
         return str(change)
@@ -68,5 +68,5 @@ def describe_change(change: Change) -> str:
 
 
 def describe_changes(changes: Sequence[Change]) -> list[str]:
-    """Return what to write for all changes."""
+    """Return the options that make all changes."""
     return [describe_change(change) for change in changes]

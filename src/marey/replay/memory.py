@@ -171,7 +171,7 @@ class Lifetimes:
 
 
 def read_lifetimes(dataflow: Dataflow, step: RankStep, micro_batches: int) -> Lifetimes:
-    """Return what the passes of a rank hold, from the levels around them."""
+    """Return the memory that the passes of a rank hold, from the levels around them."""
     levels = read_levels(dataflow, step)
     passes = read_passes(step)
     spans = [
@@ -228,7 +228,7 @@ def predict_peaks(
 def read_held(
     dataflow: Dataflow, timeline: Sequence[RankStep], recorded: Pipeline, to: Pipeline
 ) -> Lifetimes:
-    """Return what the passes of a rank hold in the changed pipeline; refuses other stages."""
+    """Return the memory that a rank's passes hold in the changed pipeline; refuses other stages."""
     if to.spread != recorded.spread or to.virtual > 1 or recorded.virtual > 1:
         raise InvalidInput(
             "Memory is predicted for the recorded stages only: what each layer holds on its own is "
@@ -254,7 +254,7 @@ class Moment:
 
 
 def trace_levels(held: Lifetimes, turns: Sequence[Turn], samples: float) -> list[Moment]:
-    """Return what a rank holds while the turns are taken one after the other."""
+    """Return the memory of a rank after each turn."""
     activations = gradients = 0.0
     buffers = held.inputs
     passes = 0

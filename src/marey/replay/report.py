@@ -22,7 +22,7 @@ TIMELINE = pa.schema(
 
 
 def critical_path(run: Replayed) -> list[dict[str, Any]]:
-    """Return what the last step's end waited for, by rank and kind of work, longest first."""
+    """Return the critical path of the last step, by rank and kind of work, longest first."""
     schedule, graph = run.schedule, run.graph
     last = graph.ends[:, -1]
     node = int(last[np.argmax(schedule.finish[last])])

@@ -177,7 +177,7 @@ class _Search:
         return True
 
     def proposals(self) -> tuple[StrategyProposal, ...]:
-        """Return what is worth trying, best first."""
+        """Return the combinations worth trying, best first."""
         worth = [c for c in self.known if self._worth(c)]
         worth.sort(key=lambda c: (-round(self.known[c].speedup, 6), len(c)))
         return tuple(

@@ -34,7 +34,7 @@ def offloaded_state_bytes(parameters: float, bucket: float) -> float:
 
 
 def ring_bytes(size: float, ranks: int) -> float:
-    """Return what an all-reduce of this size moves over each link of a ring."""
+    """Return the bytes that an all-reduce of this size moves over each link of a ring."""
     return 2 * (ranks - 1) / ranks * size
 
 

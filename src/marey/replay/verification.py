@@ -113,7 +113,7 @@ def describe_trained(run: Workload) -> str:
 
 
 def describe_structure(run: Workload) -> str:
-    """Return what of a run's strategy can be seen in its trace, as one text."""
+    """Return a run's strategy, as far as its trace shows it, as one text."""
     plan = run.plan
     again = recomputed_share(run.timelines) > LEAST_RECOMPUTED
     if isinstance(plan, DataParallel):
@@ -132,7 +132,7 @@ def describe_structure(run: Workload) -> str:
 
 
 def _describe_device(plan: DeviceRun) -> list[object]:
-    """Return what of an inner step shows how a run on devices is arranged.
+    """Return the arrangement of a run on devices, as an inner step shows it.
 
     Bytes and number of what is brought together and gathered, how many kernels every rank runs, and
     in which order of passes.

@@ -93,7 +93,7 @@ class Rule:
         return [*special, (None, self.clause)]
 
     def warnings(self) -> list[str]:
-        """Return what its author should know: contradictions, and clauses that always hold."""
+        """Return warnings for the author: contradictions, and clauses that always hold."""
         return [w for _, clause in self.variants() for w in warnings(clause)]
 
 

@@ -144,7 +144,7 @@ class Cluster:
         return max(2 * part.plan.gpus_per_host, part.gpu_count // 8)
 
     def shares(self) -> NDArray[np.float64]:
-        """Return what is left of each user's fair share.
+        """Return the rest of each user's fair share.
 
         1 for none used, falling with decayed use.
         """
@@ -222,7 +222,7 @@ class Cluster:
             queue.drop(reasons != 0)
 
     def list_running(self, partition: int) -> list[Job]:
-        """Return what runs in a partition, in the order of its numbers."""
+        """Return the running jobs of a partition, in the order of their numbers."""
         return [
             job
             for job in self.jobs.values()

@@ -342,7 +342,7 @@ class Simulation:
     # -- resuming -------------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
-        """Return what is needed to continue from here later.
+        """Return the state to continue from later.
 
         Configuration, commands, the moment.
         """

@@ -129,7 +129,7 @@ class DcgmSource:
         return Exporter(address, reader, _share(address.url))
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """Return what every exporter says now; ``Unavailable`` only where none answers."""
+        """Return the values of every exporter now; ``Unavailable`` only where none answers."""
         changed = self._list.addresses(now_ms) if self._list is not None else None
         if changed is not None:
             self._take_endpoints(changed)
@@ -246,7 +246,7 @@ class DcgmSource:
         return sorted({name for e in self.endpoints for name in e.reader.example_names})
 
     def seen_jobs(self) -> dict[str, tuple[str, ...]]:
-        """Return what labels said at the last poll: who holds each GPU; any thread may ask."""
+        """Return the holder of each GPU by the labels of the last poll; any thread may ask."""
         return self._jobs
 
     def clock_offsets(self) -> dict[str, int]:

@@ -46,7 +46,7 @@ def keep_capacity(gpu: Gpu, known: Gpu | None) -> Gpu:
 
 
 def _find_memory(values: Mapping[str, float]) -> float:
-    """Return what is stated, or else what is used, free and reserved together; 0 is unknown."""
+    """Return the stated memory, or else used, free and reserved together; 0 is unknown."""
     total = values.get("mem_total", 0.0)
     if total > 0:
         return total

@@ -144,7 +144,7 @@ class PrometheusSource:
         return list(self._names)
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """Return what the server has since the last poll, in order of time."""
+        """Return the server's samples since the last poll, in order of time."""
         if now_ms >= self._discover_due_ms:
             self._discover(now_ms)
         memory_ms = max(self._rules.history_ms, LEAST_MEMORY_MS)
@@ -339,7 +339,7 @@ class PrometheusSource:
         return list(self._known.values())
 
     def seen_jobs(self) -> dict[str, tuple[str, ...]]:
-        """Return what the newest labels say: who holds each GPU; any thread may ask."""
+        """Return the holder of each GPU by the newest labels; any thread may ask."""
         fresh = (self._cursor_ms or 0) - JOB_FRESH_MS
         return {
             gpu: tuple(sorted(job for job, t in reported.items() if t >= max(reported.values())))
@@ -352,7 +352,7 @@ class PrometheusSource:
         return {self._url: self._skew_ms} if self._skew_ms else {}
 
     def details(self) -> dict[str, object]:
-        """Return what the server has and how far its clock is from ours; any thread may ask."""
+        """Return the server's details and its clock's distance from ours; any thread may ask."""
         return {
             "gpus": len(self._known),
             "metrics": list(self._names),

@@ -138,7 +138,7 @@ def _compute_distances(rows: NDArray[np.float64], by: str) -> NDArray[np.float64
 
 
 def _scale(rows: NDArray[np.float64], by: str) -> float:
-    """Return what a distance of 1 means: for timelines, the spread that the values have at all."""
+    """Return the scale of distances: for timelines, the spread of all their values."""
     if by != "euclidean":
         return 1.0
     spread = float(np.nanpercentile(rows, 95) - np.nanpercentile(rows, 5))

@@ -51,14 +51,14 @@ def unite(*sets: Intervals) -> Intervals:
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
-    """Return what ``a`` covers and ``b`` does not."""
+    """Return the intervals that ``a`` covers and ``b`` does not."""
     if not len(a.start_ns):
         return EMPTY
     return intersect(a, complement(b, int(a.start_ns[0]), int(a.end_ns[-1])))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """Return what both cover."""
+    """Return the intervals that both cover."""
     return Intervals(*_intersect(a.start_ns, a.end_ns, b.start_ns, b.end_ns))
 
 

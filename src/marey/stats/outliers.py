@@ -107,7 +107,7 @@ def _estimate_robustly(
 
 
 def chi_squared(dimensions: int, beyond: float) -> float:
-    """Return what a squared distance exceeds with this probability in a normal cloud."""
+    """Return the squared distance that a normal cloud exceeds with this probability."""
     # Only now: a server has no use for SciPy until somebody asks.
     from scipy.special import chdtri
 

@@ -77,7 +77,7 @@ def _check_owner(path: Path, state: os.stat_result, store: Path) -> None:
 
 
 def _read(path: Path, store: Path) -> tuple[StoreHolder | None, int]:
-    """Return what an address file says, and which user wrote it."""
+    """Return the content of an address file, and which user wrote it."""
     writer = -1
     try:
         # A link could lead to a file of anybody's choice.
@@ -133,7 +133,7 @@ def _is_alive(pid: int, writer: int) -> bool:
 
 
 def describe_holder(path: Path, lock_message: str) -> str:
-    """Return what to say when the store is locked by another process."""
+    """Return the sentence for a store that another process has locked."""
     try:
         found = find_holder(path)
     except Conflict as error:

@@ -82,7 +82,7 @@ class _RecordsBehind:
         return self._records.host_states(cluster, from_ms=from_ms, to_ms=to_ms)
 
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
-        """Return what the workload said of itself."""
+        """Return the progress that the workload reported."""
         return self._records.progress(cluster, workload, from_ms, to_ms)
 
     def progress_minutes(self, cluster: str, from_ms: int, to_ms: int) -> pa.Table:

@@ -230,7 +230,7 @@ class AnalysisSteps:
         return pa.table(dict(zip(STEPS.names, columns, strict=True))).cast(STEPS)
 
     def notes(self) -> list[str]:
-        """Return what the reader of the result should know."""
+        """Return the notes for a reader of the result."""
         notes = []
         if self.matches.unmatched:
             share = self.matches.unmatched / max(len(self.pool), 1)
@@ -285,5 +285,5 @@ def blame(run: TraceRun) -> pa.Table:
 
 
 def judge(run: TraceRun) -> list[Verdict]:
-    """Return what is wrong with a run, the most costly first."""
+    """Return the verdicts on a run, the most costly first."""
     return list(AnalysisSteps(run, reduce_run(run)).verdicts)

@@ -31,12 +31,12 @@ _SECURITY: list[dict[str, list[str]]] = [{"token": []}, {"session": []}]
 
 
 def needs(permission: Permission, **more: Any) -> dict[str, Any]:
-    """Return what a route says of its permission (``openapi_extra``), beside anything else."""
+    """Return a route's ``openapi_extra`` with the permission that it needs."""
     return {KEY: permission.value, "security": _SECURITY, **more}
 
 
 def open_to_all() -> dict[str, Any]:
-    """Return what a route says that anybody may ask (``openapi_extra``)."""
+    """Return the ``openapi_extra`` of a route that anybody may ask."""
     return {KEY: PUBLIC, "security": []}
 
 
@@ -65,7 +65,7 @@ def refuse(scope: Scope, permission: Permission | None) -> Response | None:
 
 
 def describe_rights(identity: Identity) -> str:
-    """Return what somebody may do, for a refusal."""
+    """Return the rights of an identity in words, for a refusal."""
     rights = ", ".join(sorted(identity.permissions)) or "nothing"
     who = f"'{identity.user}' ({identity.role})" if identity.user else "without signing in you"
     return f"{who} may only: {rights}"

@@ -74,7 +74,7 @@ class AuditRecording:
         return give
 
     async def _ask_document(self, scope: Scope) -> Details | None:
-        """Return what the same path answers now, if it can be asked and is small."""
+        """Return the path's current document, if it can be read and is small."""
         answer = _Answer(None, keeps_body=True)
         asked = {**scope, "method": "GET", "state": {}}
         await self._app(asked, _receive_nothing, answer.send)
@@ -86,7 +86,7 @@ async def _receive_nothing() -> Message:
 
 
 def make_sign_in_recorder(log: AuditLog) -> Callable[[Identity, str], None]:
-    """Return what access control calls when somebody has signed in from a peer."""
+    """Return the function that access control calls after each sign-in."""
 
     def record(identity: Identity, peer: str) -> None:
         audit_event = AuditEvent(

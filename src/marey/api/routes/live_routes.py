@@ -222,7 +222,7 @@ def _is_still_signed_in(socket: WebSocket, since_s: float) -> bool:
 
 
 def next_messages(feed: FrameFeed, client: Client, clients: LiveClients) -> list[bytes]:
-    """Return what the client must be sent now; encoding is shared, so this mostly joins bytes."""
+    """Return the messages due to the client; encoding is shared, so this mostly joins bytes."""
     messages = []
     if client.problem:
         messages.append(message({"type": "error", "detail": client.problem}, ()))

@@ -105,7 +105,7 @@ class OpenIdProvider:
         return SignedIn(self._read_user(claims), self._read_groups(claims), text)
 
     def read_metadata(self) -> dict[str, Any]:
-        """Return what the provider says of itself; it must be the one that is configured."""
+        """Return the provider's metadata; its issuer must be the one that is configured."""
         with self._lock:
             if not self._metadata or self.now_ms() - self._read_ms >= METADATA_LIFE_MS:
                 self._metadata = self._fetch_metadata()

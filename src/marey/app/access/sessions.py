@@ -50,7 +50,7 @@ class NewSession:
 
 
 def make_digest(secret: str) -> str:
-    """Return what is kept of a random secret."""
+    """Return the digest of a random secret, which is stored in its place."""
     return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
 
 

@@ -27,7 +27,7 @@ class UploadRoom:
             raise TooLarge(self.describe(), code="no_room")
 
     def describe(self) -> str:
-        """Return what to say when there is no more room."""
+        """Return the sentence that refuses an upload for lack of room."""
         return f"{self.why}; {max(0, self.bytes)} bytes are left. Delete what is not needed."
 
 

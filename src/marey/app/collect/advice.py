@@ -126,7 +126,7 @@ GENERAL = "Run `marey doctor --config FILE` on the server: it tests this source 
 
 
 def find_advice(kind: str, code: str) -> str:
-    """Return what to do about a source that fails with this code; empty where nothing is wrong."""
+    """Return advice on a source that fails with this code; empty where nothing is wrong."""
     if not code:
         return ""
     for advice in ADVICE:

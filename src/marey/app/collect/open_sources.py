@@ -239,7 +239,7 @@ def _open_prometheus(settings: PrometheusSettings, announces: bool) -> Prometheu
 
 
 def _open_tracker(settings: TensorboardSettings | MlflowSettings) -> ProgressSource:
-    """Return what reads the progress of workloads; nothing is asked yet."""
+    """Return the reader of a tracker's progress; nothing is asked yet."""
     if isinstance(settings, TensorboardSettings):
         if not settings.folder:
             raise InvalidInput("folder is missing; allowed: a folder with event files.")

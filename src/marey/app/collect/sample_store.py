@@ -82,7 +82,7 @@ def open_sample_store(records: Store, settings: StoreSettings) -> Store:
 
 
 def make_victoria_settings(settings: StoreSettings) -> VictoriaSettings:
-    """Return what the configuration says of VictoriaMetrics."""
+    """Return the settings of VictoriaMetrics from the configuration."""
     from marey.store.victoria.delivery.delivery_state import DeliveryRules
     from marey.store.victoria.http_server import ServerAddress
     from marey.store.victoria.victoria_store import VictoriaSettings

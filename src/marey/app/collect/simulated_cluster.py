@@ -48,7 +48,7 @@ class SimulatedCluster:
         return self.settings.name
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """Return what has happened up to this moment of the simulated clock."""
+        """Return the observations up to this moment of the simulated clock."""
         with self._lock:
             return self._source.poll(now_ms)
 

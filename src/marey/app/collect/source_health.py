@@ -84,7 +84,7 @@ class SourceState:
         return given * 1000 / span_ms if span_ms > 0 else None
 
     def document(self, now_ms: int) -> SourceHeader:
-        """Return what the headers of live messages say."""
+        """Return the health as the headers of live messages carry it."""
         return {
             "name": self.name,
             "state": self.state,
@@ -97,7 +97,7 @@ class SourceState:
         }
 
     def full_document(self, now_ms: int, details: Mapping[str, Any]) -> SourceDocument:
-        """Return what the sources page says."""
+        """Return the health as the sources page shows it."""
         again_ms = details.get("asked_again_ms")
         rate = self.rate_per_s()
         return SourceDocument(

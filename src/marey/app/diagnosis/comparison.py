@@ -130,7 +130,7 @@ def _write_sentences(
     rows: list[MetricChange],
     kinds: list[set[str]],
 ) -> list[str]:
-    """Return what changed, in words; one sentence where nothing did."""
+    """Return sentences about the changes; a single one if there is none."""
     said = []
     for word, found in (("No longer", kinds[0] - kinds[1]), ("New", kinds[1] - kinds[0])):
         if found:

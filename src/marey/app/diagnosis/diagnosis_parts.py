@@ -104,7 +104,7 @@ class AskClusters:
 
 
 def describe_metric(matrix: WorkloadMatrix, metric: str) -> MetricFrame:
-    """Return what every answer about one metric says of it and of its window."""
+    """Return the metric and the window, as every answer about one metric begins."""
     return MetricFrame(**frame_fields(matrix, metric))
 
 

@@ -62,7 +62,7 @@ class AskReport:
         )
 
     def _draw_pictures(self, workspace: Workspace, document: DiagnosisDocument) -> Pictures:
-        """Return what the page would draw of the same window."""
+        """Return the pictures that the page would draw of the same window."""
         if document.clustering is None:
             return Pictures()
         metric = document.clustering.metric

@@ -45,6 +45,6 @@ def warn_check(part: str, what: str, said: str, mend: str) -> Check:
 def fail_check(
     part: str, what: str, said: str, mend: str = "", *, kind: str = "", code: str = ""
 ) -> Check:
-    """Return what does not work; without advice of its own, with that for the error's code."""
+    """Return a failed check, with the advice for its error's code unless given its own."""
     advice = mend or find_advice(kind, code)
     return Check(part, what, Health.FAIL, said, "" if advice == GENERAL else advice)

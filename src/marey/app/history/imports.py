@@ -57,7 +57,7 @@ class ImportRetention:
     def documents(
         self, cluster: str, from_ms: int | None, to_ms: int | None
     ) -> dict[str, dict[str, Any]]:
-        """Return what the store learns about an imported span, by kind and name."""
+        """Return the documents that the store keeps of an imported span, by kind and name."""
         if from_ms is None or to_ms is None:
             return {}
         imported = {

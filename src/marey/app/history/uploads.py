@@ -77,7 +77,7 @@ class Uploads:
         return self._root / _hash_text(owner)
 
     def files(self, owner: str) -> list[UploadedFile]:
-        """Return what the owner has, by name."""
+        """Return the owner's files by name."""
         folder = self.folder(owner)
         entries = _read_index(folder)
         return [

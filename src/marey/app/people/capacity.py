@@ -279,7 +279,7 @@ def _compare_around(
     jobs: Sequence[Mapping[str, Any]],
     span: tuple[int, int],
 ) -> PolicyChange:
-    """Return what was before and after a change, over equal spans."""
+    """Return the figures before and after a change, over equal spans."""
     at_ms = event["time_ms"]
     reach = max(1, min(at_ms - span[0], span[1] - at_ms, COMPARED_MS))
     before, after = (at_ms - reach, at_ms), (at_ms, at_ms + reach)

@@ -51,11 +51,11 @@ class ViewFolder:
     owner: str = ""
 
     def make_key(self, name: str) -> str:
-        """Return what a view is called in the store; names hold no slash."""
+        """Return the name of a view in the store; a view's own name holds no slash."""
         return f"{self.owner}/{name}" if self.owner else name
 
     def read_name(self, key: str) -> str | None:
-        """Return what a view of this folder is called; None for another folder's."""
+        """Return the name of a view of this folder; None for another folder's."""
         if not self.owner:
             return key
         owner, _, name = key.rpartition("/")

@@ -95,7 +95,7 @@ class ScheduledDigests:
                 self._keep(plan, self._send(plan, before, due_ms, now_ms))
 
     def list_documents(self) -> list[PlannedDigest]:
-        """Return what is planned, when it is sent next, and how the last one went."""
+        """Return the planned digests, each with its next time and its last outcome."""
         now_ms = self._workspace.now_ms()
         rows = []
         for plan in self._plans:

@@ -111,7 +111,7 @@ class TableMask:
         return replace(batch, workload=codes, workloads=tuple(name or "" for name in names))
 
     def show_ids(self, cluster: str, workloads: Sequence[str]) -> dict[str, str | None]:
-        """Return what each workload is called; None for one that is not shown."""
+        """Return the shown id of each workload; None for one that is not shown."""
         owners = self.owners.find(cluster, workloads)
         shown: dict[str, str | None] = {}
         for name in owners:

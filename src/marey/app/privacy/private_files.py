@@ -33,7 +33,7 @@ class PrivateUploads(Uploads):
         return self._whole.folder(owner)
 
     def files(self, owner: str) -> list[UploadedFile]:
-        """Return what the owner has; nothing where it is not shown."""
+        """Return the owner's files; none where they are not shown."""
         files = self._whole.files(owner)
         if owner.startswith(_TRACE) and self._knows(owner):
             return files

@@ -65,7 +65,7 @@ class PrivateRuleWatch(RuleWatch):
         self.findings = PrivateFindings(whole.findings, store)
 
     def show_workloads(self, cluster: str, workloads: Sequence[str]) -> list[str | None]:
-        """Return what each workload is called; None where it is not shown."""
+        """Return the shown id of each workload; None where it is not shown."""
         shown = self._mask.show_ids(cluster, workloads)
         return [shown.get(name) for name in workloads]
 

@@ -146,7 +146,7 @@ class PrivateStore:
         return self._whole.host_states(cluster, from_ms=from_ms, to_ms=to_ms)
 
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
-        """Return what the workload said of itself."""
+        """Return the progress that the workload reported."""
         real = self._name_inside(cluster, workload) or _NO_WORKLOAD
         table = self._whole.progress(cluster, real, from_ms, to_ms)
         return self._tables.show_rows(cluster, table)

@@ -92,7 +92,7 @@ class PrivateMatrixCache(MatrixCache):
     record_mask: RecordMask | None = None
 
     def find(self, window: Window, metrics: frozenset[str]) -> WorkloadMatrix | None:
-        """Return what this scope read of this window."""
+        """Return the cached matrix of this window as this scope has read it."""
         return self.whole.find(self._place(window), metrics)
 
     def keep(self, window: Window, metrics: frozenset[str], matrix: WorkloadMatrix) -> None:

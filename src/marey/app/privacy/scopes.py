@@ -41,7 +41,7 @@ class Scopes(Generic[ViewT]):
         self._lock = threading.Lock()
 
     def find_scope(self, identity: Identity) -> Scope:
-        """Return what an identity sees; where nobody says its projects, those it has worked in."""
+        """Return the scope of an identity; without projects, those it has worked in count."""
         scope = make_scope(identity, self.mode)
         if scope.privacy is Privacy.PROJECT and not scope.projects and scope.user:
             return replace(scope, projects=self.owners.find_projects(scope.user))

@@ -61,7 +61,7 @@ class QueryRewriter:
         return Or((And((own, predicate)), And((Not(own), others))))
 
     def _compare_others(self, asked: Comparison, cluster: str) -> Predicate:
-        """Return what a comparison means for work whose names are made up."""
+        """Return the comparison for work whose names are made up."""
         if asked.field == _WORD:
             return self._compare_words(asked)
         kind = _NAMED.get(asked.field)
@@ -82,7 +82,7 @@ class QueryRewriter:
         return Comparison(asked.field, "in", fitting[:10_000])
 
     def _compare_words(self, asked: Comparison) -> Predicate:
-        """Return what a comparison means for reasons that are shown only where they are a word."""
+        """Return the comparison for reasons, which are shown only if they are one word."""
         values = asked.value if asked.op == "in" else [asked.value]
         named = {value for value in values if isinstance(value, str) and value.isalnum()}
         words = {*self.record_mask.pseudonyms.list_words(), *named}

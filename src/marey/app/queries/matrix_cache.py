@@ -89,7 +89,7 @@ class TreeNotes:
 
     @staticmethod
     def key(matrix: WorkloadMatrix, metric: str, method: str) -> TreeKey:
-        """Return what a tree was made of; other samples of the same workload make another one."""
+        """Return the key of a tree: other samples of the same workload make another one."""
         ends = (int(matrix.time_ms[0]), int(matrix.time_ms[-1]), len(matrix.time_ms))
         total = float(np.nansum(matrix.columns[metric], dtype=np.float64))
         return (matrix.facts.workload, tuple(matrix.names), *ends, metric, method, total)
@@ -123,7 +123,7 @@ class MatrixCache:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def find(self, window: Window, metrics: frozenset[str]) -> WorkloadMatrix | None:
-        """Return what is known of this window: the whole, or cut out of a larger one."""
+        """Return the cached matrix of this window, if need be cut out of a larger one."""
         with self._lock:
             self._drop_old()
             for kept in reversed(self._kept):

@@ -23,7 +23,7 @@ def keep_configured_shares(store: Store, weights: Mapping[str, float]) -> None:
 
 
 def watch_reported_shares(store: Store) -> Callable[[Observation], None]:
-    """Return what keeps the shares that each cluster's scheduler reports, when they change."""
+    """Return the listener that keeps each cluster's reported shares when they change."""
     last: dict[str, Mapping[str, float]] = {}
 
     def keep(observation: Observation) -> None:

@@ -108,7 +108,7 @@ def request_server(
 
 
 def find_token(server: StoreHolder) -> str:
-    """Return what this user shows to a server.
+    """Return the token that this user sends to a server.
 
     A token of the environment, or the owner's key: to this machine alone. Then the token with
     which the user has signed in at this very address.

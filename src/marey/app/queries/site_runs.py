@@ -41,7 +41,7 @@ class SiteRuns:
 
 
 def name_application(row: WorkloadFields) -> tuple[str, str]:
-    """Return what counts as the same application: the user and the name without its number."""
+    """Return the application that runs belong to: the user and the name without its number."""
     name = _NUMBER.sub("", row["name"] or "")
     return row["user"] or "", f"{name}/{row['gpus_requested']}"
 

@@ -163,7 +163,7 @@ class Workspace:
         return user, project
 
     def site_shares(self, cluster: str) -> SiteShares:
-        """Return what each project is meant to have."""
+        """Return the configured share of each project."""
         return read_site_shares(self.store, cluster)
 
     def summary(

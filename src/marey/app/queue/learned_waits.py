@@ -95,7 +95,7 @@ def forecast_line(
 
 
 def forecast_starts(line: Line, record: QueueRecord, futures: int) -> dict[str, StartForecast]:
-    """Return what is shown of each waiting workload's start."""
+    """Return the forecast start of each waiting workload."""
     return {name: wait[0] for name, wait in forecast_line(line, record, futures).items()}
 
 

@@ -44,7 +44,7 @@ class AskPerformance(QueueQuestion):
     cluster: str = DEFAULT_CLUSTER
 
     def ask(self, workspace: Workspace) -> PerformanceDocument:
-        """Return what repeated runs of the last 60 days tell; "not enough history" is an answer."""
+        """Return the finding from repeated runs of the last 60 days, or "not enough history"."""
         site = read_runs(workspace, workspace.check_cluster(self.cluster), load=True)
         rows = [SlowHost(host, slower) for host, slower in find_slow(site).items()]
         try:

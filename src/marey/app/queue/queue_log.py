@@ -212,7 +212,7 @@ def _make_kept(
     best: StartForecast,
     behind: tuple[StartForecast | None, StartForecast | None],
 ) -> KeptForecast:
-    """Return what is kept of a forecast: what was shown, and the simulated and learned middles."""
+    """Return the record of a forecast: the one shown, and the simulated and learned medians."""
     estimate, middle = waiter.estimate_ms, best.p50_s or 0.0
     raw, learned = behind
     high = best.p90_s if best.p90_s is not None else 10.0 * middle

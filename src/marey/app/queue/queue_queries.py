@@ -392,7 +392,7 @@ def _make_ahead(ahead: Ahead) -> AheadDocument:
 
 
 def _list_fields(frame: Frame, row: WaiterDocument) -> ChainMap[str, Any]:
-    """Return what a filter may ask of a waiting workload: its row, and what every workload has."""
+    """Return the fields that a filter may ask of a waiting workload."""
     live = frame.workloads[row.workload]
     known = dict(zip(_KNOWN, _read_known(live.workload), strict=True))
     return ChainMap(msgspec.structs.asdict(row), known, {"state": live.status.state.value})
@@ -461,7 +461,7 @@ def describe_start(low: float | None, middle: float | None, high: float | None) 
 
 
 def _find_changes(workspace: Workspace, cluster: str, line: Line, place: int) -> list[str]:
-    """Return what moved ahead of a workload since yesterday, where the records reach that far."""
+    """Return sentences on who moved ahead since yesterday, if the records reach that far."""
     span = workspace.store.span(cluster)
     before_ms = line.time_ms - DAY_MS
     if span is None or span[0] > before_ms:

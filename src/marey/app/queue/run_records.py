@@ -51,7 +51,7 @@ def predict_efficiency(
 
 
 def _spread(values: list[float], factor: float, unit: str) -> RateInterval | None:
-    """Return what to expect of the same work in ``factor`` times the time."""
+    """Return the spread to expect of the same work in ``factor`` times the time."""
     if len(values) < _LEAST_RUNS:
         return None
     low, middle, high = (float(q) / factor for q in np.quantile(values, (0.1, 0.5, 0.9)))

@@ -93,7 +93,7 @@ class _Span:
 def read_site_history(
     workspace: Workspace, cluster: str, partition: str, days: float
 ) -> SiteHistory:
-    """Return what a partition's workloads asked for and how long they ran in the last days.
+    """Return a partition's requests and run times of the last days.
 
     Those that ran when the span began hold their GPUs from its first moment. Those that still wait
     are in the line too, else whoever starves would be missing: they run as others did. Those that
@@ -355,7 +355,7 @@ class _Builder:
         return np.minimum(need, asked), np.maximum(1, -(-asked // need))
 
     def _sum_other_use(self) -> OtherUse:
-        """Return what owners held elsewhere, and before the span, as far as it is known."""
+        """Return the use of owners elsewhere and before the span, as far as it is known."""
         changes = []
         before = np.zeros(len(self.number))
         for row in [*self.others, *self.rows]:
@@ -371,7 +371,7 @@ class _Builder:
         return OtherUse(columns[:, 0].copy(), columns[:, 1].copy(), columns[:, 2].copy(), before)
 
     def list_reported_priorities(self, states: Sequence[StateRow]) -> ReportedPriorities:
-        """Return what the scheduler said of priorities and limits while these workloads waited."""
+        """Return the priorities and limits that were reported while these workloads waited."""
         places = {row["workload"]: i for i, row in enumerate(self.rows)}
         job, moment, value = [], [], []
         limited: list[tuple[int, int]] = []

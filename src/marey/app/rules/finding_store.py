@@ -246,7 +246,7 @@ class AskWaste:
 def compute_waste_trend(
     workspace: Workspace, cluster: str, findings: Sequence[Finding], span: tuple[int, int]
 ) -> list[WasteStep]:
-    """Return what was allocated and what was wasted over time, in some forty steps."""
+    """Return allocated and wasted GPU time over time, in some forty steps."""
     step_ms = next((s for s in _STEPS_MS if (span[1] - span[0]) / s <= TREND_STEPS), _STEPS_MS[-1])
     allocated: dict[int, float] = defaultdict(float)
     for row in workspace.summaries.rows(cluster, *span):

@@ -36,9 +36,9 @@ class HeldNotices:
         return True
 
     def of(self, cluster: str) -> list[Notice]:
-        """Return what is held of a cluster."""
+        """Return the notices of a cluster that a mute holds back."""
         return [notice for notice in self._held.values() if notice.cluster == cluster]
 
     def free(self, cluster: str, mutes: Sequence[Mute], now_ms: int) -> list[Notice]:
-        """Return what no mute covers any more."""
+        """Return the notices that no mute covers any more."""
         return [n for n in self.of(cluster) if not any(mute.covers(n, now_ms) for mute in mutes)]

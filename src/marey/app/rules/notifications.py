@@ -193,7 +193,7 @@ class Notifier:
         )
 
     def log_documents(self) -> list[NotificationEntry]:
-        """Return what became of every delivery lately, newest first."""
+        """Return the outcomes of recent deliveries, newest first."""
         return [
             NotificationEntry(
                 time_ms=entry.time_ms,

@@ -76,7 +76,7 @@ def read_history(
     metrics: set[str] | None = None,
     fine_from_ms: int = 0,
 ) -> History:
-    """Return what the store remembers of a span.
+    """Return a span's history as rules read it: workloads and samples.
 
     The metrics given, or those that these rules ask for. Samples come minute by minute, before
     ``fine_from_ms`` in the longer steps in which the past is judged.
@@ -101,7 +101,7 @@ def read_history(
 def _read_workloads(
     store: Store, cluster: str, span: tuple[int, int], held_gpus: Container[str]
 ) -> list[Facts]:
-    """Return what rules may ask of the workloads that ran in a span and hold GPUs."""
+    """Return the facts about workloads that ran in a span and held GPUs."""
     known: list[Facts] = []
     after: str | None = None
     while True:

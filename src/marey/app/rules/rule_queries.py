@@ -51,7 +51,7 @@ GPUS_LISTED = 10_000
 
 
 def check_text(text: str) -> CheckedRule:
-    """Return what a rule's text means: both forms, and what its author should know."""
+    """Return both forms of a rule's text, with warnings for its author."""
     clause = parse_rule(text)
     return CheckedRule(rule_text(clause), clause_document(clause), warnings(clause))
 

@@ -325,7 +325,7 @@ class RuleWatch:
         return {cluster: feed.loop for cluster, feed in self._feeds.items()}
 
     def show_workloads(self, cluster: str, workloads: Sequence[str]) -> list[str | None]:
-        """Return what each workload is called for whoever asks; None where it is not shown."""
+        """Return each workload's id as the asker sees it; None where it is not shown."""
         return list(workloads)
 
     def find_workload(self, cluster: str, workload: str) -> str | None:

@@ -176,7 +176,7 @@ def _ask_status(url: str) -> int | None:
 
 
 def _request(url: str) -> urllib3.BaseHTTPResponse | None:
-    """Return what stands at an address; None where nothing answers in time."""
+    """Return the answer of an address; None where nothing answers in time."""
     try:
         return urllib3.request("GET", url, timeout=PROBE_S, retries=False)
     except (urllib3.exceptions.HTTPError, OSError, ValueError):

@@ -76,7 +76,7 @@ class SentFiles(Protocol):
         """Return who has files."""
 
     def files(self, owner: str) -> Sequence[SentFile]:
-        """Return what an owner has."""
+        """Return the files of an owner."""
 
     def as_named(self, owner: str, name: str) -> Path:
         """Return a file under the name it was sent with."""
@@ -150,7 +150,7 @@ class CallGraphCache:
         return graphs
 
     def _name_runs(self, sources: Sequence[str]) -> list[str | None]:
-        """Return what each run of traces is called; two of one name are told apart by their id."""
+        """Return the name of each run of traces; runs of one name get their id added."""
         ids = [source.removeprefix(RUN) if source.startswith(RUN) else None for source in sources]
         names = [self._runs.get(one).name if one and self._runs else None for one in ids]
         return [
@@ -214,13 +214,13 @@ def ask_scaling(
 
 
 def ask_difference(before: CallGraphs, after: CallGraphs) -> documents.CallGraphDifference:
-    """Return what became slower or faster, appeared or vanished."""
+    """Return the call sites that became slower or faster, appeared or vanished."""
     document = difference_document(compare_graphs(before, after))
     return _convert(document, documents.CallGraphDifference)
 
 
 def ask_selection(graphs: CallGraphs, where: str, limit: int) -> documents.CallGraphSelection:
-    """Return what a query selects, and what that took in each profile."""
+    """Return the nodes that a query selects, and their time in each profile."""
     query = parse_query(where)
     chosen = select_nodes(graphs, query)
     values = {

@@ -97,7 +97,7 @@ EARLIEST_NS = 946_684_800_000_000_000
 
 
 def describe(run: TraceRun, analysis: Analysis, index: ViewIndex) -> ConversionResult:
-    """Return what the list of runs shows."""
+    """Return the entry of the list of runs."""
     starts = [row["start_ns"] for row in index.steps]
     ends = [row["end_ns"] for row in index.steps]
     timed = bool(starts) and max(ends) - min(starts) > 1

@@ -64,7 +64,7 @@ class DemoRuns:
 
 
 def make_record(cluster: str, fault: Truth) -> RunRecord:
-    """Return what the list holds of a workload with this fault."""
+    """Return the list's record of a workload with this fault."""
     digest = hashlib.blake2b(f"{cluster} {fault.workload}".encode(), digest_size=8).hexdigest()
     return RunRecord(
         id=f"d{digest}",
@@ -81,7 +81,7 @@ def make_record(cluster: str, fault: Truth) -> RunRecord:
 
 
 def make_demo_files(store: Store) -> Callable[[RunRecord, Path], None]:
-    """Return what writes the traces of such a run, one file per rank."""
+    """Return the function that writes the traces of such a run, one file per rank."""
 
     def make(record: RunRecord, folder: Path) -> None:
         gpus = find_gpus(store, record)
@@ -128,7 +128,7 @@ def make_faulty_run(gpus: list[str], kind: FaultKind, faulty: list[str]) -> Trac
 
 
 def make_conditions(layout: Layout, kind: FaultKind, ranks: list[int]) -> Conditions:
-    """Return what a fault does to a run."""
+    """Return the conditions of a run under a fault."""
     conditions = healthy(layout, STEPS)
     step_ns = healthy_step_ns(layout)
     if kind in SLOW_COMPUTE:

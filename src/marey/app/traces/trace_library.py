@@ -214,7 +214,7 @@ class TraceLibrary:
         write_file(folder / _RECORD, msgspec.json.encode(record), draft=draft)
 
     def summarise(self, record: RunRecord) -> TraceRunSummary:
-        """Return what the list shows of a run."""
+        """Return the summary that the list shows of a run."""
         under_way = self._converter.find(record.id)
         if record.state in ("converting", "waiting") and (under_way is None or under_way.over):
             # It may have begun or ended since the record was read: both are written under the lock.
@@ -323,7 +323,7 @@ class TraceLibrary:
         return self._usage.count_bytes(self._files_folder(name) for name in names)
 
     def limits(self) -> TraceLimits:
-        """Return what may be sent and how long it is kept."""
+        """Return the limits on uploads, and how long they are kept."""
         return TraceLimits(
             files=FILES_LIMIT,
             file_bytes=self.settings.file_limit_mb * MEGABYTE,

@@ -136,7 +136,7 @@ def _parallelism(found: ParallelismFacts, ranks: list[RankFacts]) -> TraceParall
 
 
 def list_verdicts(library: TraceLibrary, run: str) -> TraceVerdicts:
-    """Return what is wrong with a run, in words, each with the selection that shows it."""
+    """Return the verdicts on a run in words, each with the selection that shows it."""
     record = library.get(run)
     index = library.views(run).index
     hosts = {row["rank"]: row["host"] for row in index.ranks}
@@ -286,7 +286,7 @@ def ask_time_spans(pictures: StepPictures, window: BandWindow, *, by: str) -> Re
 def compare_runs(
     library: TraceLibrary, a: str, b: str, *, a_steps: list[int] | None, b_steps: list[int] | None
 ) -> TraceDifference:
-    """Return what run ``b`` does differently from run ``a``; read in a process with limits."""
+    """Return how run ``b`` differs from run ``a``; read in a process with limits."""
     sides = []
     for run, steps in ((a, a_steps), (b, b_steps)):
         library.views(run)

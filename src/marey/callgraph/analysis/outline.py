@@ -104,7 +104,7 @@ def _metrics(graphs: CallGraphs, count: NDArray[np.int64]) -> dict[str, Floats]:
 
 
 def values_by_profile(graphs: CallGraphs, chosen: NDArray[np.bool_]) -> dict[str, Floats]:
-    """Return what the chosen call sites took in each profile; NaN where it has none of them.
+    """Return the time of the chosen call sites in each profile; NaN where it has none of them.
 
     Of call sites that lie on one path the outermost counts, so that nothing is counted twice.
     """

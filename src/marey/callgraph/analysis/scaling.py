@@ -59,7 +59,7 @@ def parameter_values(infos: Sequence[ProfileInfo], parameter: str) -> NDArray[np
 
 
 def _read_facts(info: ProfileInfo) -> dict[str, Any]:
-    """Return what a profile says of itself: its metadata, and ``batch=32`` in its run's name."""
+    """Return a profile's facts: its metadata, and ``batch=32`` in its run's name."""
     return {**dict(STATED.findall(info.run)), **info.metadata}
 
 

@@ -79,7 +79,7 @@ class _Stream:
             (self.records if kind == "ctx" else self.globals).append(record)
 
     def attribute(self, number: str) -> Attribute:
-        """Return what is known about an attribute; an unknown one has an empty name."""
+        """Return the facts of an attribute; an unknown one has an empty name."""
         known = self.attributes.get(number)
         if known is None:
             known = self.attributes[number] = self._describe(number)

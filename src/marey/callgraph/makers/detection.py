@@ -40,7 +40,7 @@ class DetectedProfile:
 
 
 def find_profiles(path: Path) -> list[DetectedProfile]:
-    """Return what can be read at a path: one entry per run; empty if nothing can."""
+    """Return the profiles at a path, one entry per run; empty if there is none."""
     if path.is_file():
         name = detect(path)
         return [DetectedProfile(path, name)] if name else []

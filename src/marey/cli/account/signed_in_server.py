@@ -48,5 +48,5 @@ def find_server(args: argparse.Namespace) -> StoreHolder:
 
 
 def ask(args: argparse.Namespace, method: str, path: str, body: Any = None) -> Any:
-    """Return what that server answers."""
+    """Return the server's answer."""
     return request_server(find_server(args), method, path, body)

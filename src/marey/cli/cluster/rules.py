@@ -119,7 +119,7 @@ def explained(document: dict[str, Any]) -> str:
 
 
 def _locate(place: dict[str, Any]) -> str:
-    """Return what an override says, and for whom."""
+    """Return an override in words: for whom, and its condition."""
     named = [f"{key} {place[key]}" for key in ("partition", "project") if place[key] is not None]
     return f"in {' and '.join(named)}: {place['when'] or 'not judged by this rule'}"
 

@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 
 def checked(path: Path, configuration: Configuration) -> dict[str, Any]:
-    """Return what a valid file sets up."""
+    """Return a summary of a valid file."""
     return {
         "file": str(path),
         "valid": True,

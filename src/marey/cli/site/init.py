@@ -116,7 +116,7 @@ def _write_document(
 
 
 def format_choice(path: Path, found: list[DetectedSource], choice: ChosenSources) -> str:
-    """Return what was found, what was written, and the next command."""
+    """Return the sources found, the file written, and the next command."""
     lines = [f"{'use  ' if one in choice.used else 'leave'}  {one.kind}: {one.said}"
              for one in found]  # fmt: skip
     if not found:

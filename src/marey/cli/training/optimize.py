@@ -84,7 +84,7 @@ def run(args: argparse.Namespace, out: Output) -> None:
 
 
 def found_text(document: dict[str, Any]) -> str:
-    """Return what a search found for a person."""
+    """Return the result of a search as text."""
     lines = [f"now {document['base_ms']:.1f} ms per step; {document['tried']} combinations tried"]
     if document["excluded_by_memory"]:
         lines[0] += f", {document['excluded_by_memory']} beyond the memory limit or unknown"

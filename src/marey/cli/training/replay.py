@@ -123,7 +123,7 @@ def replay_text(document: dict[str, Any]) -> str:
 
 
 def memory_lines(memory: list[dict[str, Any]] | None) -> list[str]:
-    """Return what fills the memory of the ranks when it is fullest, for a person."""
+    """Return lines on the memory of the ranks when it is fullest."""
     if not memory:
         return []
     lines = ["", "memory above the start of a step, at its fullest"]

@@ -244,7 +244,7 @@ PATH_WORDS = {
 
 
 def critical_path_text(document: Document, limit: int) -> str:
-    """Return what the path is made of, then the names that take the most of it."""
+    """Return the parts of the critical path, then the names that take the most of it."""
     first = (
         f"Rank {document['rank']}, {printable(document['window'], 200)}: the critical path passes "
         f"{document['events']:,} events and accounts for {duration(document['time_ms'])} of "
@@ -274,7 +274,7 @@ def critical_path_text(document: Document, limit: int) -> str:
 
 
 def diff_text(difference: Mapping[str, Any], limit: int) -> str:
-    """Return what changed, in words, then the names with the largest changes."""
+    """Return the changes in words, then the names with the largest changes."""
     parts = {part["name"]: part for part in difference["parts"]}
     step = parts["span"]
     lines = [_print_headline(step), _print_test(difference), ""]

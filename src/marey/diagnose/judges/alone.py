@@ -115,7 +115,7 @@ def _find_fall(
 
 
 def _find_slower_work(signals: Signals, span: tuple[int, int]) -> Evidence | None:
-    """Return what the training script says of its speed, in the window and before it."""
+    """Return the speed that the training script reports, in the window and before it."""
     times = signals.matrix.time_ms
     begin, first, end = times[signals.begin], times[span[0]], times[span[1] - 1]
     reported = [p for p in signals.matrix.progress if p.throughput is not None]

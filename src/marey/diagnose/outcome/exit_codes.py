@@ -46,7 +46,7 @@ class ExitWords:
 
 
 def explain_exit(code: int | None) -> ExitWords:
-    """Return what an exit code means; None is one that nobody tells."""
+    """Return the meaning of an exit code; None is one that nobody reports."""
     if code is None:
         return ExitWords("its exit code is not known", _READ_LOGS)
     name = find_signal(code)

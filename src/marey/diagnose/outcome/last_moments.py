@@ -89,7 +89,7 @@ def find_full_hosts(matrix: WorkloadMatrix) -> tuple[str, ...]:
 
 
 def collect_last_evidence(matrix: WorkloadMatrix) -> list[Evidence]:
-    """Return what was seen last: events, the last report, the checkpoint, who stopped first."""
+    """Return the last evidence: events, the last report, the checkpoint, who stopped first."""
     end_ms = matrix.facts.end_ms
     if end_ms is None:
         return []

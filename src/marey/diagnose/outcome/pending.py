@@ -96,7 +96,7 @@ _STUCK: tuple[tuple[str, WaitReason], ...] = (
 
 
 def explain_waiting(reason: str) -> WaitReason:
-    """Return what the scheduler's reason means for a workload that has not started."""
+    """Return the meaning of the scheduler's reason for a workload that has not started."""
     return _find_reason(reason, _REASONS) or _find_reason(reason, _STUCK) or OTHER_REASON
 
 

@@ -79,7 +79,7 @@ def find_lost_node(said: str) -> ReportedEnd | None:
 
 
 def find_reported_end(said: str) -> ReportedEnd | None:
-    """Return what ended work that failed, if its program did not."""
+    """Return the reported cause of a failure, if it was not the program."""
     return _find(said, _ENDS)
 
 

@@ -30,7 +30,7 @@ class Sibling:
 def collect_sibling_evidence(
     siblings: Sequence[Sibling], hosts: Sequence[str], exit_code: int | None
 ) -> list[Evidence]:
-    """Return what the other runs say: how many failed alike, and where."""
+    """Return the evidence from other runs: how many failed alike, and where."""
     same = [run for run in siblings if run.same_work]
     failed = [run for run in same if run.state in FAILED]
     found = []

@@ -31,7 +31,7 @@ _RESERVED = re.compile(rf"(maintenance|reservation) [^;]*?, ({_MOMENT} to {_MOME
 
 @lru_cache(4096)
 def show_machine_text(text: str) -> str:
-    """Return what can name nobody of a text about a machine.
+    """Return the part of a text about a machine that can name nobody.
 
     That is a program's own words, and when a reservation begins and ends; not for whom it is, nor
     what an operator typed.

@@ -21,7 +21,7 @@ class RecordMask:
         return self.scope.knows(user or "", project or "")
 
     def show_workload(self, workload: Workload) -> Workload | None:
-        """Return what is shown of a workload: itself, a masked one, or nothing."""
+        """Return the workload as it is shown: itself, masked, or None."""
         if self.knows(workload.user, workload.project):
             return workload
         return None if self.scope.hides else self.mask_workload(workload)
@@ -44,15 +44,15 @@ class RecordMask:
         return self.pseudonyms.keep_word(reason) if reason and reason.isalnum() else ""
 
     def show_user(self, user: str | None) -> str:
-        """Return what a user is called."""
+        """Return the shown name of a user."""
         if not user or user == self.scope.user:
             return user or ""
         return self.pseudonyms.make(NameKind.USER, user)
 
     def show_project(self, project: str | None) -> str:
-        """Return what the project of somebody else's work is called."""
+        """Return the shown name of the project of somebody else's work."""
         return self.pseudonyms.make(NameKind.PROJECT, project or "")
 
     def show_id(self, workload: str) -> str:
-        """Return what a workload of somebody else is called."""
+        """Return the shown id of somebody else's workload."""
         return self.pseudonyms.make(NameKind.WORKLOAD, workload)

@@ -36,7 +36,7 @@ OPEN_SCOPE = Scope(Privacy.OPEN)
 
 
 def make_scope(identity: Identity, privacy: Privacy) -> Scope:
-    """Return what an identity sees; operators and admins see everything."""
+    """Return the scope of an identity; operators and admins see everything."""
     if privacy is Privacy.OPEN or identity.role in (Role.OPERATOR, Role.ADMIN):
         return OPEN_SCOPE
     projects = frozenset(identity.projects) if privacy is Privacy.PROJECT else frozenset()

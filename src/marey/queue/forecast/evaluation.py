@@ -62,7 +62,7 @@ def evaluate_forecasts(
 
 
 def separate_jobs(train: PollTable, test: PollTable) -> tuple[PollTable, PollTable, int]:
-    """Return what may be learned and what is scored, and how many jobs stood in both.
+    """Return the jobs to learn from, those to score, and how many stood in both.
 
     Those are not scored. Where the test comes after the training, nothing is learned of any start
     after the first tested poll, only that such a job still waited; else they are dropped there too.

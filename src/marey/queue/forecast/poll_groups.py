@@ -96,7 +96,7 @@ def find_range(groups: Ints, values: Floats) -> tuple[Floats, Floats]:
 
 
 def sum_before(groups: Ints, order: NDArray[np.generic], values: Floats) -> Floats:
-    """Return what the rows of a group that come before a row add up to."""
+    """Return the sum of the rows of the same group before each row."""
     rows = np.lexsort((order, groups))
     sums = np.cumsum(values[rows]) - values[rows]
     sorted_groups = groups[rows]

@@ -51,7 +51,7 @@ class PerformanceModel:
 
     @property
     def sentence(self) -> str:
-        """Return what it is worth, in words."""
+        """Return how good the prediction is, in words."""
         if not self.gain_claimed:
             return "The state of the system explains nothing beyond each application's own history."
         top = next(iter(self.importance))
@@ -62,7 +62,7 @@ class PerformanceModel:
 
 
 def compute_run_features(runs: RunTable, misses: Floats) -> tuple[Floats, tuple[str, ...]]:
-    """Return what was known at each start: the slowest host's past, the counters, the size."""
+    """Return the features known at each start: the slowest host's past, the counters, the size."""
     counts = np.diff(runs.first).astype(np.float64)
     columns = {
         HOST_SLOWNESS: trace_slowness(runs, misses),

@@ -62,7 +62,7 @@ def _count_fitting(gpu: Ints, size: int, milli: int) -> int:
 
 @njit(cache=True, nogil=True)
 def _measure_unusable(requests: Requests, t: int, gpu: Ints, size: int) -> int:
-    """Return what is left on GPUs that have too little for one pod of a type."""
+    """Return the remainder of GPUs that have too little for one pod of a type."""
     unusable = 0
     for i in range(size):
         if gpu[i] < requests.milli[t]:

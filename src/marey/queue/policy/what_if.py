@@ -88,7 +88,7 @@ def compute_what_if(
 
 
 def _compare_with_slurm(jobs: RecordedJobs, policy: Policy) -> list[str]:
-    """Return what Slurm's own backfill would make of the jobs, where EASY was asked for."""
+    """Return the comparison with Slurm's own backfill, where EASY was asked for."""
     if policy.backfill != "easy" or not jobs.resolution_s:
         return []
     planned = replay_policy(jobs, replace(policy, backfill="conservative"))
@@ -153,7 +153,7 @@ def score_replay(jobs: RecordedJobs, replayed: ReplayedSchedule) -> dict[str, fl
 
 
 def list_doubts(fidelity: dict[str, float]) -> list[str]:
-    """Return what the replay of the recorded policy says of how far an answer may be read."""
+    """Return the doubts about an answer that the replay of the recorded policy raises."""
     if fidelity["near"] >= NEAR_SHARE_LIMIT:
         return []
     return [

@@ -20,7 +20,7 @@ class LineChange:
 
 
 def compare_lines(before: Line, now: Line, place: int) -> LineChange:
-    """Return what changed for the workload at a place of the line now."""
+    """Return the changes for the workload at a place of the line."""
     waiter = now.waiters[place]
     old = before.find(waiter.workload)
     ahead_now = {w.workload for w in now.waiters[:place] if w.partition == waiter.partition}

@@ -221,7 +221,7 @@ def _describe_outage(room: _Room, wish: str) -> str:
 
 
 def _name_causes(line: Line, waiter: Waiter, verdict: str) -> list[str]:
-    """Return what else is known of what holds a workload back: other workloads, a reservation."""
+    """Return other known causes that hold a workload back: other workloads, a reservation."""
     if waiter.reason in _NEVER_REASONS or (verdict == HELD and waiter.reason in _HELD_WORDS):
         return _name_holder(line, waiter)
     return _name_users_of_limit(line, waiter) if verdict == HELD else []
@@ -247,7 +247,7 @@ def _name_holder(line: Line, waiter: Waiter) -> list[str]:
 
 
 def _name_users_of_limit(line: Line, waiter: Waiter) -> list[str]:
-    """Return what runs under the same limit, and which of it ends first by its time limit."""
+    """Return the workloads that run under the same limit, and which of them ends first."""
     # Slurm's words: QOSGrp… and AssocGrp… count an account's use, the others a user's.
     group = "Grp" in waiter.reason
     if group:
@@ -268,7 +268,7 @@ def _name_users_of_limit(line: Line, waiter: Waiter) -> list[str]:
 
 
 def describe_request(waiter: Waiter) -> str:
-    """Return what a workload needs, in words."""
+    """Return the request of a workload in words."""
     kind = f" {waiter.model}" if waiter.model else ""
     if waiter.hosts == 1:
         return f"{waiter.gpus}{kind} GPU{'s' if waiter.gpus != 1 else ''} on one host"

@@ -146,7 +146,7 @@ def _build_jobs(
     waiters: Sequence[Waiter],
     hosts: Sequence[HostRoom],
 ) -> RecordedJobs:
-    """Return what runs (first, for the rest of its limit) and what waits as one list of jobs."""
+    """Return running jobs (for the rest of their limits), then waiting ones, as one list."""
     rest = [
         max(1, ((line.time_ms + _NO_LIMIT_S * 1000) if end is None else end) - line.time_ms)
         for _, end in running

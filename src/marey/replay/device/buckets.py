@@ -35,7 +35,7 @@ class Bucket:
 
 
 def read_units(run: DeviceRun) -> Gradients:
-    """Return what buckets are filled with: gradients, or recorded buckets where sizes are unknown.
+    """Return the units that fill buckets: gradients, or recorded buckets where sizes are unknown.
 
     Refuses a run whose trace does not say how many bytes it brings together.
     """
@@ -224,7 +224,7 @@ class _Buckets:
         return sheet.wait(made, numbers)
 
     def _successors(self) -> dict[tuple[int, int], list[int]]:
-        """Return what waits for gradients once the last is made, by rank and step."""
+        """Return the nodes that wait for the last gradient, by rank and step."""
         sheet = self.sheet
         rank, step = sheet.ints("rank"), sheet.ints("step")
         start = sheet.floats("start_ms")

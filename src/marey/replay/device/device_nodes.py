@@ -243,7 +243,7 @@ def _find_meetings(item: Ints, start: Floats, end: Floats) -> tuple[Flags, Float
 
 
 def _read_costs(nodes: DeviceNodes, loading: Floats, begun: Floats) -> NodeCosts:
-    """Return what each node costs beyond what it waited for, usual over the inner steps."""
+    """Return each node's cost without its waits: the usual one over the inner steps."""
     ready = np.zeros(nodes.count)
     # When every node was over; a meeting is over when its last member came.
     over = np.concatenate([nodes.end_ms, np.zeros(nodes.count - nodes.recorded)])

@@ -101,7 +101,7 @@ class SyncCosts:
 
 
 def fit_sync_costs(run: DeviceRun, chosen: Flags) -> SyncCosts:
-    """Return what the chosen communications cost, fitted from themselves."""
+    """Return the cost of the chosen communications, fitted to themselves."""
     nodes, work = run.nodes, run.costs.work
     chosen = chosen & (nodes.bytes > 0)
     fixed = fit_latencies(run)[chosen]

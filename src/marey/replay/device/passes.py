@@ -200,7 +200,7 @@ class _Moved:
             self.added += [(end, node) for end in at_end.get(before, []) for node in held]
 
     def _sums_at_end(self, step: _Step, last: dict[int, int]) -> dict[int, list[int]]:
-        """Return what each pass sums after its last kernel."""
+        """Return the sums that each pass makes after its last kernel."""
         found: dict[int, list[int]] = {}
         launched = self.position[self.reader.calls]
         for node in np.flatnonzero(self.sums & (step.recorded >= 0)).tolist():

@@ -207,7 +207,7 @@ def _pass_costs(run: Pipeline) -> dict[tuple[str, int], float]:
 
 
 def _around(run: Pipeline, stage: int) -> Stage:
-    """Return what surrounds the layers of a stage: the ends of the pipeline are special."""
+    """Return the work around the layers of a stage: the ends of the pipeline are special."""
     if stage in (0, run.shape.stages - 1) or len(run.stages) < 3:
         return run.stages[0 if stage == 0 else -1]
     middle = run.stages[1:-1]
@@ -219,7 +219,7 @@ def _around(run: Pipeline, stage: int) -> Stage:
 
 
 def _exchange(run: Pipeline, *, plan: Plan, turn: Turn, step: int) -> list[Action]:
-    """Return what a turn posts or waits for."""
+    """Return the messages that a turn posts or waits for."""
     if isinstance(turn, MessageWait):
         keys: list[object] = [(step, p) for p in turn.received]
         keys += [Started((step, p)) for p in turn.sent]

@@ -350,7 +350,7 @@ def order_zero_bubble(
 def _offers(
     arrived: dict[Pass, float], later: list[Pass], free_ms: float, rank: tuple[int, bool]
 ) -> list[tuple[float, int, Pass]]:
-    """Return what a rank would do next and when, if anything: weights only in place of idling."""
+    """Return a rank's next turn and its time, if any: weights only in place of idling."""
     number, has_room = rank
     fitting = [p for p in arrived if p.kind == BACKWARD or has_room]
     ready = [p for p in fitting if arrived[p] <= free_ms]

@@ -175,7 +175,7 @@ class Links:
 
 
 def get_ring_share(kind: str, ranks: int) -> float:
-    """Return what a ring moves over each link, in sizes of the whole."""
+    """Return the bytes that a ring moves over each link, as a share of the whole."""
     return RING_SHARE.get(kind, RING_SHARE["allreduce"])(max(ranks, 2))
 
 

@@ -43,7 +43,7 @@ class MemoryChanges:
     kind: Ints
 
     def by_kind(self) -> dict[str, Ints]:
-        """Return what every moment adds to each kind of memory, or takes from it."""
+        """Return the change of each kind of memory at every moment."""
         return {name: np.where(self.kind == n, self.sizes, 0) for n, name in enumerate(KINDS)}
 
 

@@ -128,7 +128,7 @@ class RowTable:
         return gone
 
     def whole(self, per: str) -> Floats:
-        """Return what each row's derived metric is a share of; NaN where it is not known."""
+        """Return the whole of which each row's derived metric is a share; NaN if it is unknown."""
         return self._wholes[per][: self.size]
 
     def find_entity_rows(self, kind: Entity, names: Sequence[str]) -> tuple[Longs, Longs]:

@@ -338,7 +338,7 @@ def _get_rank(held_gpu: HeldGpu | None, place: int) -> int:
 def _build_layout(
     before: AllocationLayout | None, found: list[RunningWorkload], parts: list[_Rows]
 ) -> AllocationLayout:
-    """Return what is left of a layout, and these workloads after it."""
+    """Return the rest of a layout, followed by these workloads."""
     kept = _drop_finished(before) if before is not None else _NOBODY
     running = [*kept.running, *found]
     rows = np.concatenate([kept.rows, *(part.rows for part in parts)])

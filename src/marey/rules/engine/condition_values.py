@@ -118,13 +118,13 @@ class ConditionValues:
         return compare(self.left(left, now_ms), condition.op, self.right(condition, now_ms))
 
     def left(self, left: Series | Fact, now_ms: int | None = None) -> Floats:
-        """Return what a condition measures, per GPU; NaN where it is not known."""
+        """Return the measured side of a condition, per GPU; NaN where it is not known."""
         if isinstance(left, Fact):
             return self.number(left, now_ms)
         return self.series(left, now_ms)
 
     def right(self, condition: Condition, now_ms: int | None = None) -> Floats | float:
-        """Return what a condition compares with, per GPU."""
+        """Return the side that a condition compares with, per GPU."""
         right, left = condition.right, condition.left
         if isinstance(right, Quantity):
             return right.value

@@ -155,7 +155,7 @@ class FindingTracker:
         return changes
 
     def memory(self) -> dict[str, Any]:
-        """Return what must be known after a restart beside the findings themselves."""
+        """Return the state that a restart needs beside the findings themselves."""
         watches = [[*key, w.violated_since, w.quiet_since] for key, w in self._watches.items()]
         return {"last_ms": self.last_ms, "watches": watches}
 

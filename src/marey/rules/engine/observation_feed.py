@@ -136,7 +136,7 @@ def _set_end(facts: Facts, end_ms: int) -> Facts:
 
 
 def facts_of(workload: Workload, status: WorkloadStatus, failures: int = 0) -> Facts:
-    """Return what rules may ask of a workload; a running one has no end yet."""
+    """Return the facts of a workload for rules; a running one has no end yet."""
     ended = status.state.ended
     return Facts(
         workload=workload.workload,

@@ -37,7 +37,7 @@ Conjunction = tuple[Condition, ...]
 
 
 def warnings(clause: Clause) -> list[str]:
-    """Return what an author should know before saving the rule; empty when nothing is odd."""
+    """Return warnings for the author of a rule; empty when nothing is odd."""
     found = []
     if _find_impossible(clause.expression):
         found.append("This rule can never hold: its conditions contradict each other.")

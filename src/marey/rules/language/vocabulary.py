@@ -137,7 +137,7 @@ def unit_of(metric: Metric, statistic: Statistic) -> str:
 
 
 def factor_to(unit: str, wanted: str) -> float | None:
-    """Return what a number in ``unit`` is multiplied by to be in ``wanted``.
+    """Return the factor from ``unit`` to ``wanted``.
 
     None if it cannot be.
     """

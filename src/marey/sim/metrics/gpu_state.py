@@ -337,7 +337,7 @@ class GpuStates:
         return (gpus,) if hosts is None else (gpus, hosts)
 
     def _groups(self, end: int) -> list[_Closed]:
-        """Return what has ended and what goes on, as groups of GPU states with an end."""
+        """Return the ended and the continuing roles, as groups of GPU states with an end."""
         ends = np.full(len(self._gpus), end, np.int64)
         now = _Closed(
             gpus=self._gpus,

@@ -127,7 +127,7 @@ def signed(key: np.uint64, n: int | np.int64) -> float:
 def role_levels(
     role: Doubles, time_ms: float, tick_ms: float, out: Singles, r: int, n: int
 ) -> float:
-    """Return what the role does on average over the tick that ends here.
+    """Return the role's average levels over the tick that ends here.
 
     Returns its share of power.
     """

@@ -96,7 +96,7 @@ class Job:
         return str(FIRST_ID + self.seq)
 
     def record(self) -> Workload:
-        """Return what an outsider may know of it now."""
+        """Return the job's record as an outsider sees it now."""
         return Workload(
             workload=self.id,
             name=self.name,

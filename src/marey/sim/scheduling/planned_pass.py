@@ -111,7 +111,7 @@ def run_planned(
 def plan_pass(
     cluster: Cluster, partition: int, waiting: Sequence[Job], order: Ints
 ) -> PassDecisions:
-    """Return what a pass over the waiting jobs (by place in the queue) decides now."""
+    """Return the decisions of a pass over the waiting jobs (by place in the queue)."""
     part = cluster.hardware.parts[partition]
     held = _list_held(cluster, partition)
     up = cluster.host_up[part.first_host : part.first_host + part.host_count]
@@ -156,7 +156,7 @@ def _run_passes(
 
 
 def _list_held(cluster: Cluster, partition: int) -> list[_Held]:
-    """Return what runs in a partition, job by job and host by host."""
+    """Return the GPUs held in a partition, job by job and host by host."""
     part, hardware = cluster.hardware.parts[partition], cluster.hardware
     held = []
     for job in cluster.list_running(partition):
@@ -169,7 +169,7 @@ def _list_held(cluster: Cluster, partition: int) -> list[_Held]:
 
 
 def _lay_out_requests(held: list[_Held], waiting: Sequence[Job]) -> Requests:
-    """Return what runs (a row per host) and then what waits, as the kernels' columns."""
+    """Return running jobs (a row per host), then waiting ones, as the kernels' columns."""
     rows = [(one.job, one.gpus, 1) for one in held]
     for job in waiting:
         hosts = -(-job.gpus // job.per_host)
@@ -234,7 +234,7 @@ def _build_site(cluster: Cluster, partition: int, held: list[_Held], jobs: Reque
 
 
 def _build_room(cluster: Cluster, partition: int, held: list[_Held]) -> Room:
-    """Return what the hosts have left beside what runs and what is broken."""
+    """Return the room of the hosts beside running jobs and broken GPUs."""
     part, hardware = cluster.hardware.parts[partition], cluster.hardware
     hosts = slice(part.first_host, part.first_host + part.host_count)
     size, first = hardware.host_size[hosts], hardware.host_first[hosts]

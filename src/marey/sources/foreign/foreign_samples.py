@@ -148,7 +148,7 @@ def _refuse_unusable(path: Path, head: str, names: Sequence[str]) -> None:
 
 
 def _find_delimiter(head: str) -> str:
-    """Return what parts the columns: a comma, or what a spreadsheet made of it."""
+    """Return the delimiter of the columns: a comma, or a spreadsheet's substitute."""
     return max(",;\t", key=head.count)
 
 

@@ -112,7 +112,7 @@ class ClusterJoin:
         gpus: Sequence[Gpu] = (),
         jobs: Mapping[str, Sequence[str]] | None = None,
     ) -> Observation:
-        """Return what a source measured, by the cluster's names; ``gpus`` are all that it knows."""
+        """Return a source's samples by the cluster's names; ``gpus`` are all that it knows."""
         with self._lock:
             self._now_ms = max(self._now_ms, observation.time_ms)
             known = self._measured.setdefault(source, MeasuredGpus())
@@ -260,7 +260,7 @@ class ClusterJoin:
     def of_scheduler(
         self, source: str, observation: Observation, aliases: Mapping[str, str] | None = None
     ) -> Observation:
-        """Return what the scheduler says, with the facts, hosts and holders that exporters add."""
+        """Return the scheduler's observation with the facts, hosts and holders of exporters."""
         with self._lock:
             self._scheduler = source
             self._now_ms = max(self._now_ms, observation.time_ms)

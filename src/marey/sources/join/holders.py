@@ -66,7 +66,7 @@ class HolderDisputes:
     def find_lasting(
         self, observation: Observation, reported: Iterable[ReportedHolders]
     ) -> list[Dispute]:
-        """Return what has been disputed for long enough not to be a label that is late."""
+        """Return the disputes that have lasted too long to be a late label."""
         ours = _find_scheduler_labels(observation)
         ticks: dict[str, int] = {}
         found = []
@@ -96,7 +96,7 @@ def _find_scheduler_labels(observation: Observation) -> dict[str, set[str]]:
 
 
 def _list_labels(workload: Workload) -> list[str]:
-    """Return what an exporter may call it: the scheduler's name or number."""
+    """Return the labels that an exporter may use for it: the scheduler's name or number."""
     return [workload.workload, workload.attributes.get("slurm_job_id", workload.workload)]
 
 

@@ -36,7 +36,7 @@ class JoinedSource:
         return self.source.name
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """Return what the source says, by the cluster's names."""
+        """Return the source's observations by the cluster's names."""
         if not self._measures:
             return self._poll_scheduler(now_ms)
         observed = self.source.poll(now_ms)
@@ -75,7 +75,7 @@ class JoinedSource:
                 self.join.conflicts.note(said, now_ms)
 
     def details(self) -> dict[str, Any]:
-        """Return what the source adds about itself, and how often it disagreed with others."""
+        """Return the source's details, with how often it disagreed with others."""
         own = self.source.details() if isinstance(self.source, DetailedSource) else {}
         return {**own, "conflicts": self.join.conflicts.count_of(self.name)}
 

@@ -39,7 +39,7 @@ class LabelledWorkloads:
         self._seen: dict[str, _Seen] = {}
 
     def find_changes(self, reported: Iterable[ReportedHolders], now_ms: int) -> LabelledChanges:
-        """Return what began, moved or ended since the last time."""
+        """Return the workloads that began, moved or ended since the last time."""
         held = group_gpus_by_holder(reported)
         workloads, statuses, allocations = [], [], []
         for label, gpus in held.items():

@@ -47,7 +47,7 @@ class Access:
             )
 
     def headers(self) -> dict[str, str]:
-        """Return what is sent with every request.
+        """Return the headers of every request.
 
         Service account tokens are renewed in their file.
         """
@@ -61,7 +61,7 @@ class Access:
         return {"Authorization": f"Bearer {token}"} if token else {}
 
     def tls(self) -> ssl.SSLContext | None:
-        """Return what the server's certificate is checked against; None for plain http."""
+        """Return the TLS context that checks the server's certificate; None for plain http."""
         if not self.server.startswith("https://"):
             return None
         try:
@@ -168,7 +168,7 @@ def _read_kubeconfig(path: Path) -> dict[str, Any]:
 
 
 def _parse_yaml(text: str) -> Any:
-    """Return what a YAML text says; only plain values are made of it."""
+    """Return the plain values of a YAML text."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

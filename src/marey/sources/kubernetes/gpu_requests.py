@@ -63,7 +63,7 @@ class GpuResources:
         return found
 
     def of_pod(self, spec: PodSpec) -> dict[str, int]:
-        """Return what the scheduler sets aside for a pod.
+        """Return the number of each GPU resource that the scheduler sets aside for a pod.
 
         Containers run side by side and add up; init containers run before them one by one, so
         the greatest counts, on top of the sidecars started before it.

@@ -89,12 +89,12 @@ class CommandLine:
         return parse_reservations(self._ask_text("scontrol", "show", "reservation"))
 
     def factors(self) -> Mapping[int, Factors] | None:
-        """Return what the priority of each waiting job is made of."""
+        """Return the parts of each waiting job's priority."""
         listed = self._ask_text("sprio", "--noheader", f"--format={FORMAT}")
         return parse_factors(listed, self._aging)
 
     def shares(self) -> Mapping[str, float]:
-        """Return what part of the cluster each account is meant to have."""
+        """Return the share of the cluster that each account is meant to have."""
         asked = ("sshare", "--all", "--parsable2", "--noheader", f"--format={SHARES_FORMAT}")
         return parse_shares(self._ask_text(*asked))
 
@@ -105,12 +105,12 @@ class CommandLine:
         return parse_about(listed)
 
     def ended(self, jobs: Sequence[int], since_ms: int) -> list[PastJob]:
-        """Return what accounting says of jobs that the controller has forgotten."""
+        """Return accounting's records of jobs that the controller has forgotten."""
         named = ",".join(map(str, jobs))
         return parse_history(self._run("sacct", "--json", "--allusers", f"--jobs={named}"))
 
     def history(self, from_ms: int, to_ms: int) -> list[PastJob]:
-        """Return what accounting says of every job that there was in a span."""
+        """Return accounting's records of every job in a span."""
         return parse_history(self.history_document(from_ms, to_ms))
 
     def history_document(self, from_ms: int, to_ms: int) -> bytes:
@@ -154,7 +154,7 @@ class ToolOutput:
 
 
 def run_tool(folder: str, command: Sequence[str], timeout_s: float) -> ToolOutput:
-    """Return what one of Slurm's tools prints; its failure or silence is ``Unavailable``."""
+    """Return the output of one of Slurm's tools; its failure or silence is ``Unavailable``."""
     program = str(Path(folder) / command[0]) if folder else command[0]
     asked = " ".join(command)
     try:

@@ -22,7 +22,7 @@ _SPAN = re.compile(r"(?:(\d+)-)?(\d+):(\d+):(\d+)")
 
 
 def parse_aging(listed: str) -> Factors:
-    """Return what ``scontrol show config`` says of how priorities age; nothing where it does not.
+    """Return how priorities age by ``scontrol show config``; empty where it does not say.
 
     Other plugins than multifactor do not age a priority by a weight.
     """

@@ -46,7 +46,7 @@ def parse_gpu_counts(gres: str) -> tuple[GpuCount, ...]:
 
 
 def _make_count(asked: str) -> GpuCount:
-    """Return what stands behind ``gpu``: ``:a100:8``, ``:8``, ``:a100``, ``:4090=8`` or nothing."""
+    """Parse the text behind ``gpu``: ``:a100:8``, ``:8``, ``:a100``, ``:4090=8`` or nothing."""
     words = [word for word in re.split("[:=]", asked) if word not in _NOT_A_TYPE]
     last = _COUNT.match(words[-1]) if words else None
     count = int(last[1]) * _UNITS[last[2].lower()] if last else 1

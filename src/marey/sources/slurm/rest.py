@@ -76,7 +76,7 @@ class SlurmRestClient:
         return None
 
     def shares(self) -> Mapping[str, float]:
-        """Return what part of the cluster each account is meant to have (from 0.0.40 on)."""
+        """Return the share of the cluster that each account is meant to have (from 0.0.40 on)."""
         return parse_shares_document(self._get("shares"))
 
     def about(self) -> About:
@@ -91,7 +91,7 @@ class SlurmRestClient:
         return About(str(release), (), parse_time_ms(reported))
 
     def ended(self, jobs: Sequence[int], since_ms: int) -> list[PastJob]:
-        """Return what accounting says of every job since a moment.
+        """Return accounting's records of every job since a moment.
 
         One question, whatever their number.
         """
@@ -100,7 +100,7 @@ class SlurmRestClient:
         return [job for job in parse_history(self._get(path, "slurmdb")) if job.job_id in wanted]
 
     def history(self, from_ms: int, to_ms: int) -> list[PastJob]:
-        """Return what accounting says of every job that there was in a span."""
+        """Return accounting's records of every job in a span."""
         path = f"jobs?start_time=uts{from_ms // 1000}&end_time=uts{to_ms // 1000}"
         return parse_history(self._get(path, "slurmdb"))
 

@@ -213,7 +213,7 @@ def read_jobs_in_native(body: bytes) -> SlurmDocument | None:
 
 
 def read_json(body: bytes, shape: type[T]) -> T:
-    """Return what Slurm wrote, as this shape."""
+    """Return Slurm's JSON, decoded into this type."""
     try:
         return msgspec.json.decode(body, type=shape)
     except msgspec.DecodeError:

@@ -46,7 +46,7 @@ def list_gpus(node: Node) -> list[Gpu]:
 
 
 def read_status(node: Node) -> HostStatus:
-    """Return what it can be used for, with the operator's reason; down is worse than drained."""
+    """Return the node's status with the operator's reason; down is worse than drained."""
     state = _find_worst_state(tuple(parse_words(node.state, node.state_flags)))
     reason = parse_word(node.reason) if state is not HostState.UP else ""
     return HostStatus(parse_word(node.name), state, reason)

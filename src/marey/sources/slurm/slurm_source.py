@@ -198,7 +198,7 @@ class SlurmSource:
         )
 
     def details(self) -> Mapping[str, Any]:
-        """Return what the sources page says beside the state.
+        """Return the details that the sources page shows beside the state.
 
         Version, privacy, clock, what is missing.
         """

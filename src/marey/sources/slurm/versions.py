@@ -48,7 +48,7 @@ class About:
         return round(ahead_ms / 1000) * 1000 if moved else before_ms
 
     def hides(self) -> str:
-        """Return what PrivateData keeps from whoever is not an operator."""
+        """Return the kinds that PrivateData hides from whoever is not an operator."""
         named = [HIDDEN.get(word, word) for word in self.private]
         return ", ".join(named)
 

@@ -72,7 +72,7 @@ class PassingSource(JoinedSource):
     """A source that names neither hosts nor jobs: nothing is brought together."""
 
     def poll(self, now_ms: int) -> Sequence[Observation]:
-        """Return what the source says as it is."""
+        """Return the source's observations unchanged."""
         return self.source.poll(now_ms)
 
 

@@ -46,7 +46,7 @@ def pack(document: Any, arrays: Mapping[str, NDArray[Any]]) -> list[bytes]:
 
 
 def unpack(data: bytes) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Return what ``pack`` was given.
+    """Return the sketch that ``pack`` was given.
 
     ``ValueError`` for anything but all of its pieces together.
     """

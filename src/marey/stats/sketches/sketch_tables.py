@@ -339,7 +339,7 @@ class TouchedSlots:
 
 
 def read_coming(ticks: Ticks) -> TouchedSlots:
-    """Return what a batch brings to the slots."""
+    """Return the slots that a batch touches."""
     numbers = ticks.time_ms // SLOT_MS
     if not len(numbers):
         return TouchedSlots(numbers, 0)

@@ -265,7 +265,7 @@ class EmbeddedStore:
             return record_queries.read_host_states(connection, cluster, from_ms, to_ms)
 
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
-        """Return what the workload said of itself."""
+        """Return the progress that the workload reported."""
         with self._database.read() as connection:
             return record_queries.read_progress(
                 connection, cluster, workload, from_ms=from_ms, to_ms=to_ms

@@ -95,7 +95,7 @@ def read_entries(path: Path, identity: bytes | None) -> Iterator[bytes]:
 
 
 def read_journal(path: Path, identity: bytes | None) -> JournalContent:
-    """Return what a journal holds; one of another store is refused."""
+    """Return the entries of a journal; one of another store is refused."""
     try:
         content = path.read_bytes()
     except FileNotFoundError:

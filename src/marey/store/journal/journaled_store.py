@@ -208,7 +208,7 @@ class JournaledStore:
         return self._get_current_store().host_states(cluster, from_ms=from_ms, to_ms=to_ms)
 
     def progress(self, cluster: str, workload: str, from_ms: int, to_ms: int) -> pa.Table:
-        """Return what the workload said of itself."""
+        """Return the progress that the workload reported."""
         return self._get_current_store().progress(cluster, workload, from_ms, to_ms)
 
     def progress_minutes(self, cluster: str, from_ms: int, to_ms: int) -> pa.Table:

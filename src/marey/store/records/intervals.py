@@ -86,7 +86,7 @@ class Timeline:
         self.open.setdefault(cluster, {})[key] = OpenInterval(value, from_ms, from_ms)
 
     def held(self, cluster: str) -> dict[Key, OpenInterval]:
-        """Return what holds now in a cluster."""
+        """Return the facts that hold now in a cluster."""
         return self.open.setdefault(cluster, {})
 
     def key(self, held: dict[Key, OpenInterval], value: Any) -> Key:

@@ -202,7 +202,7 @@ def _read_touching(
 def read_progress(
     connection: duckdb.DuckDBPyConnection, cluster: str, workload: str, *, from_ms: int, to_ms: int
 ) -> pa.Table:
-    """Return what a workload said of itself in the span, in order of time."""
+    """Return the progress that a workload reported in the span, in order of time."""
     table = fetch_arrow(
         connection,
         "SELECT * FROM progress WHERE cluster = ? AND workload = ? AND time_ms >= ? AND "

@@ -293,7 +293,7 @@ _LIVE = "state IN ('pending', 'running')"
 
 
 def _list_reported_facts(observation: Observation) -> list[tuple[Kind, Sequence[Any]]]:
-    """Return what is reported, the inventory first: sources repeat that as the very same tuples."""
+    """Return the reported facts, the inventory first: sources repeat it as the very same tuples."""
     return [
         (HOSTS, observation.hosts),
         (GPUS, observation.gpus),

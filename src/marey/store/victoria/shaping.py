@@ -66,7 +66,7 @@ def list_metrics(kind: Entity) -> list[str]:
 
 
 def get_rows_metric(kind: Entity) -> str:
-    """Return what the series of rows are called as a metric."""
+    """Return the metric name of the series of rows."""
     return labels.get_rows_name(kind).removeprefix(labels.PREFIX)
 
 

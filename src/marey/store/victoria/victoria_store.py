@@ -308,7 +308,7 @@ class VictoriaStore:
         span: tuple[int, int],
         entities: Sequence[str] | None,
     ) -> SampleBatch:
-        """Return what is stored under what waits, by entity and time."""
+        """Return stored values overlaid with those that wait, by entity and time."""
         # First what waits: what is confirmed between the two questions is then in both.
         waiting = self.delivery.queue.pending(scope, *span)
         stored = self._reader.batch(scope, metrics, span, entities)

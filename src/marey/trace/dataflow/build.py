@@ -141,7 +141,7 @@ def _is_gathering(name: str) -> bool:
 
 
 def _find_recomputed(rank: _Rank, rows: Ints, phase: NDArray[np.int8]) -> Ints:
-    """Return what of every operator is the forward pass of its step run again."""
+    """Return the operators that run the forward pass of their step again."""
     found = np.zeros(len(rows), np.int64)
     backward = np.flatnonzero(phase == Phase.BACKWARD)
     if not len(backward):

@@ -170,7 +170,7 @@ def device_work(columns: Columns, chosen: Flags) -> DeviceWork:
 def find_recorded_waits(
     columns: Columns, work: DeviceWork, symbols: Symbols
 ) -> tuple[Waits, Waits]:
-    """Return what host calls, and what device work, waited for, as the profiler recorded it."""
+    """Return the waits of host calls and of device work, as the profiler recorded them."""
     syncs = np.flatnonzero((columns["kind"] == EventKind.SYNC) & (columns["launch"] >= 0))
     name = columns["name"][syncs]
     called = columns["start_ns"][columns["launch"][syncs]]
@@ -223,7 +223,7 @@ def _of_context(work: DeviceWork, device: Ints, called: Ints) -> tuple[Ints, Int
 
 
 def infer_waits(columns: Columns, work: DeviceWork, symbols: Symbols) -> tuple[Waits, Waits]:
-    """Return what host calls, and what device work, seem to have waited for, by their
+    """Return the likely waits of host calls and of device work, by their
     times alone.
     """
     if not len(work.rows):

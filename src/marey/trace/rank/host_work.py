@@ -63,7 +63,7 @@ def is_engine(name: str) -> bool:
 
 
 def host_time(column: Mapping[str, NDArray[Any]], symbols: Symbols) -> HostTime:
-    """Return what the host was seen doing: loading, in communication calls, between steps,
+    """Return the host's recorded time: loading, in communication calls, between steps,
     anything.
     """
     host = ~column["on_device"].astype(bool)

@@ -48,7 +48,7 @@ def _timeline(memory: pa.Table, points: int) -> dict[str, Any]:
 
 
 def _level(memory: pa.Table) -> Any:
-    """Return what is allocated after each row.
+    """Return the allocated bytes after each row.
 
     Without totals, the running sum from an unknown start.
     """

@@ -67,7 +67,7 @@ class Window:
     instance: int = 0
 
     def words(self) -> str:
-        """Return what is asked about, as a person says it."""
+        """Return the question in words."""
         if self.step is not None:
             return f"step {self.step}"
         if self.annotation is not None:

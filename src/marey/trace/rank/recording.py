@@ -156,7 +156,7 @@ def is_exchange(name: str) -> bool:
 
 
 def state_recording(rank: int, found: Recording) -> list[str]:
-    """Return what a reader of the figures should know about a rank's recording, as sentences."""
+    """Return sentences on a rank's recording that a reader of its figures should know."""
     notes = []
     if 0 < found.unlinked_events < found.device_events:
         notes.append(

@@ -37,7 +37,7 @@ _OF_EACH_OTHER = ("all_gather", "allgather")
 
 
 def bus_factor(name: str, ranks: int) -> float:
-    """Return what each link carries, as a multiple of the message."""
+    """Return the bytes on each link as a multiple of the message."""
     share = (ranks - 1) / ranks if ranks > 1 else 0.0
     if name in _OF_EACH_OTHER:
         return max(ranks - 1.0, 0.0)

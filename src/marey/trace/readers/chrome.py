@@ -50,9 +50,7 @@ def is_mxnet(raw: RawEvents, members: dict[str, object]) -> bool:
 
 
 def _find_untried(raw: RawEvents) -> str:
-    """Return what was never tried: MXNet's rows mean what its documentation says, others' are
-    unknown.
-    """
+    """Return which format this is that was never tried: MXNet's, or an unknown one."""
     if is_mxnet(raw, {}):
         return "an MXNet profile"
     return "a Chrome trace of an unknown program"

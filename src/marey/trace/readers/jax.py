@@ -129,7 +129,7 @@ class _Row(NamedTuple):
 
 
 def interpret(events: Sequence[JaxEvent], source: str, *, host: str = "") -> RankEvents:
-    """Return what every event is; steps by the step whose start is the last before it."""
+    """Return the kinds of all events; a step is the one that started last before them."""
     events = [_plain(e) for e in events if not e.name.startswith("end: ")]
     events = _without_groups(events)
     start = np.array([e.start_ns for e in events], np.int64)

@@ -178,7 +178,7 @@ def _facts(
     places: dict[int, tuple[int, int]],
     groups: dict[str, tuple[int, ...]],
 ) -> dict[str, int | str]:
-    """Return what an operation's type says: kind, stream, collective, group and peer."""
+    """Return the facts in an operation's type: kind, stream, collective, group and peer."""
     dp, stage = places[rank]
     collective = _HIDDEN_TRANSFERS.get(name, "" if "compute" in name else spell_collective(name))
     kind = communication_kind(collective) if collective else EventKind.COMPUTE

@@ -78,7 +78,7 @@ class Difference:
 
 
 def compare(a: RunProfile, b: RunProfile) -> Difference:
-    """Return what ``b`` does differently from ``a``, per step and rank."""
+    """Return how ``b`` differs from ``a``, per step and rank."""
     samples = _samples(a, b)
     rows = [row for layer in LAYERS for row in _layer(a, b, layer, samples)]
     _correct(rows)

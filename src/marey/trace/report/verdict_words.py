@@ -150,7 +150,7 @@ def title(verdict: Mapping[str, Any]) -> str:
 def sentence(
     verdict: Mapping[str, Any], hosts: Mapping[int, str] | None = None, *, world: int = 2
 ) -> str:
-    """Return what is wrong and who causes it, in one sentence.
+    """Return one sentence with the fault and who causes it.
 
     A cause on every rank is the run's.
     """
@@ -163,7 +163,7 @@ def sentence(
 
 
 def advice(verdict: Mapping[str, Any]) -> str:
-    """Return what to try first."""
+    """Return the first thing to try."""
     if is_unjudged(verdict):
         return "Record the run with a profiler that keeps times and what the devices do."
     wording = WORDINGS.get(verdict["kind"])

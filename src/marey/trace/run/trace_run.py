@@ -58,7 +58,7 @@ class TraceRun:
         return cls(tables, known, symbols, notes)
 
     def info(self, rank: int) -> RankInfo:
-        """Return what the trace says about this rank."""
+        """Return the trace's description of this rank."""
         self._check(rank)
         return self._infos[rank]
 

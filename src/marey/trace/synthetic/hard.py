@@ -50,7 +50,7 @@ def draw_scenario(layout: Layout, kind: VerdictKind | None, seed: int) -> HardSc
 
 
 def draw_conditions(scenario: HardScenario) -> tuple[Conditions, Truth]:
-    """Return what differs between ranks and steps, and the truth about it."""
+    """Return the differences between ranks and steps, and the truth about them."""
     layout, steps = scenario.layout, scenario.steps
     rng = np.random.default_rng(scenario.seed)
     conditions = healthy(layout, steps)

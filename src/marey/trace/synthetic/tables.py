@@ -85,7 +85,7 @@ class ProcessGroups:
         return str(number + 1)
 
     def description(self, number: int) -> str:
-        """Return what the training code called it."""
+        """Return the training code's name for it."""
         return DESCRIPTIONS[self.kinds[number]] if self.described else "undefined"
 
     def of_rank(self, rank: int) -> dict[str, tuple[int, ...]]:
@@ -137,7 +137,7 @@ def build_run(simulation: Simulation, trace_style: TraceStyle, clock: Clock) -> 
 
 
 def rank_info(layout: Layout, book: ProcessGroups, rank: int) -> RankInfo:
-    """Return what the trace of a rank says about it."""
+    """Return a rank's description in its trace."""
     groups = {"0": tuple(range(layout.world))} | book.of_rank(rank)
     described = {name: book.description(int(name) - 1) for name in groups if name != "0"}
     return RankInfo(

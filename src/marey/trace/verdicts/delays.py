@@ -169,12 +169,12 @@ def _common(situation: Situation, delay: Delay, waits: Floats) -> Proposal:
 
 
 def _shared(total: Floats) -> float:
-    """Return what at least half of the ranks wait; of two ranks, what both do."""
+    """Return the wait that at least half of the ranks have; of two ranks, the one both have."""
     return float(np.quantile(total, 0.5, method="lower"))
 
 
 def _state_waits(situation: Situation, delay: Delay, does: str) -> tuple[str, ...]:
-    """Return what the table says of the ranks that wait most.
+    """Return the table's figures of the ranks that wait most.
 
     Of every rank where there is no table.
     """

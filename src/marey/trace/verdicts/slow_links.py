@@ -214,7 +214,7 @@ def _measure_pace(situation: Situation) -> float | None:
 
 
 def _factors(situation: Situation, pool: Pool, rows: Ints) -> Floats:
-    """Return what each link carries of each of these communications, as multiples of its bytes."""
+    """Return the bytes of each communication on each link, as multiples of its size."""
     kinds = np.stack([pool.collective[rows], pool.group[rows]])
     pairs, place = np.unique(kinds, axis=1, return_inverse=True)
     factors = [

@@ -98,7 +98,7 @@ def list_waits(views: RunViews, where: Predicate) -> pa.Table:
 
 
 def list_communication_nodes(views: RunViews, where: Predicate) -> pa.Table:
-    """Return what each rank communicates and how long it waits for others meanwhile."""
+    """Return each rank's communications and its waits for others meanwhile."""
     members = _members(views, where)
     ranks = np.array([row["rank"] for row in views.index.ranks], np.int64)
     place = np.searchsorted(ranks, members["rank"].to_numpy())

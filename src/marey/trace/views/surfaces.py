@@ -70,7 +70,7 @@ def _sweep(times: Ints, change: Ints, kind: Ints, priority: Ints) -> tuple[Ints,
 
 
 def majority(surfaces: list[Surface]) -> Surface:
-    """Return what most of these surfaces show at each moment; the most frequent kind wins.
+    """Return the most frequent kind of these surfaces at each moment.
 
     Every boundary of every surface is a moment where the majority may change, so that the result
     is exact at any zoom.

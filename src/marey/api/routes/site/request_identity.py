@@ -82,7 +82,7 @@ def describe_identity(
     session: Session | None = None,
     token: ApiToken | None = None,
 ) -> CurrentUser:
-    """Return what an identity may know about itself."""
+    """Return the document in which an identity sees itself."""
     service = request.app.state.service
     ends_ms = token.expires_ms if token else None
     if session is not None:

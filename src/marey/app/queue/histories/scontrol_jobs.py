@@ -43,7 +43,7 @@ def _split_records(text: str) -> list[str]:
 
 
 def _parse_record(line: str) -> JobRecord | None:
-    """Return what a replay needs of a job; nothing for one that asked for no GPU."""
+    """Return a job as a replay needs it; None for one without GPUs or a submit time."""
     fields = dict(PAIR.findall(line))
     submit = parse_time(fields.get("SubmitTime", ""))
     if submit is None:

@@ -70,7 +70,7 @@ def describe_end(returncode: int) -> str:
 
 
 def describe_failure(error: Exception) -> str:
-    """Return what a child says of an error that is not one of ours."""
+    """Return an error of a child that is not one of ours in words."""
     if isinstance(error, MemoryError):
         memory = choose_memory_limit() // GIGABYTE
         return f"Given up: it needs more memory than the {memory} GB that are allowed."

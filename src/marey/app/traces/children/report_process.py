@@ -76,7 +76,7 @@ def make_report(
 
 
 def make_difference(a: RunSide, b: RunSide) -> dict[str, Any]:
-    """Return what run ``b`` does differently from run ``a``, worked out by a child process."""
+    """Return how run ``b`` differs from run ``a``, computed by a child process."""
     return _ask_child(RunPair(a, b), lambda done, total: None)
 
 

@@ -234,7 +234,7 @@ def make_what_if_document(
 
 
 def make_search_document(found: SearchResult, base_ms: float) -> StrategySearch:
-    """Return what a search found."""
+    """Return the document of a finished search."""
     return StrategySearch(
         base_ms=base_ms,
         tried=found.tried,

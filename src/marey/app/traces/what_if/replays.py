@@ -105,7 +105,7 @@ class ReplayQueries:
         keep: bool = False,
         cluster: str = "",
     ) -> WhatIfDocument:
-        """Return what changes would lead to; kept, it is scored when the changed run arrives."""
+        """Return the prediction for changes; if kept, the changed run scores it on arrival."""
         opened = self.open(run, plain_step_ms)
         made = opened.model.predict(changes)
         kept = None

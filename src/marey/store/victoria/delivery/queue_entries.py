@@ -71,7 +71,7 @@ class KnownRevision:
 
 
 def collect_known(batch: SampleBatch, parts: Iterable[SeriesPart]) -> KnownRevision:
-    """Return what the server has at the moments of a batch that is sorted by key."""
+    """Return the server's values at the moments of a batch that is sorted by key."""
     many = len(batch)
     known = KnownRevision(
         {name: np.full(many, ABSENT, np.int64) for name in batch.columns},
@@ -212,7 +212,7 @@ def split_by_revision(
     plan: dict[str, Revisions] | None,
     missing: dict[str, NDArray[np.bool_]] | None,
 ) -> list[tuple[int, SampleBatch]]:
-    """Return what to send under which revision; None is everything, under the first."""
+    """Return the rows to send under each revision; None is everything, under the first."""
     if plan is None and missing is None:
         return [(0, batch)]
     found: list[tuple[int, SampleBatch]] = []

@@ -109,7 +109,7 @@ class Sender:
         )
 
     def stored(self, batch: SampleBatch) -> list[SeriesPart]:
-        """Return what the server has of a batch's entities in its span."""
+        """Return the server's samples of a batch's entities in its span."""
         scope = Scope(batch.cluster, batch.kind)
         named = sorted({batch.entities[code] for code in np.unique(batch.entity)})
         entities = None if len(named) > _MANY_ENTITIES else named

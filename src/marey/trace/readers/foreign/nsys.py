@@ -71,7 +71,7 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
 
 
 def _refuse(tables: set[str]) -> str:
-    """Return what a database without kernels is, and what would work."""
+    """Return the refusal of a database without kernels, with what would work."""
     if any(name.startswith("rocpd_") for name in tables):
         return (
             "is a rocpd database of ROCm's profiler; convert it with rocpd2pftrace and traceconv "

@@ -61,7 +61,7 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
 
 
 def _state_damage(reading: Reading, events: int) -> str:
-    """Return what a damaged file makes doubtful, or ""; a few events of many change nothing."""
+    """Return the doubts that damage causes, or ""; a few events of many change nothing."""
     if reading.cut_short:
         return "the file is cut short or damaged, so what it no longer holds may matter more"
     if reading.dropped > DROPPED_SHARE * events:

@@ -13,7 +13,7 @@ RECORD = "mareyRecord"
 
 
 def describe(members: Mapping[str, Any], *, rank: int, source: str) -> RankInfo:
-    """Return what the members beside the events say about the rank."""
+    """Return the rank's description from the members beside the events."""
     shared = _read_mapping(members.get("distributedInfo"))
     devices = members.get("deviceProperties")
     device = _read_mapping(devices[0]) if isinstance(devices, list) and devices else {}
@@ -58,7 +58,7 @@ def placed(info: RankInfo, members: Mapping[str, Any]) -> RankInfo:
 
 
 def base_ns(members: Mapping[str, Any]) -> int:
-    """Return what is added to the trace's own times to make them absolute."""
+    """Return the offset that makes the trace's own times absolute."""
     return _whole(members.get("baseTimeNanoseconds")) or 0
 
 

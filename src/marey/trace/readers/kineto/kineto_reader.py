@@ -59,7 +59,7 @@ Step = Callable[[Work], None]
 
 
 def interpret(raw: RawEvents, info: RankInfo, *, before: Sequence[Step] = ()) -> RankEvents:
-    """Return what every raw event is, and how the events hang together.
+    """Return the kinds of raw events, and how the events are connected.
 
     ``before`` are steps of a dialect of its own, which come first.
     """

@@ -155,7 +155,7 @@ def _make_node(
 
 
 def _find_stated(bands: NDArray[np.void], ranks: Ints, context: FlowContext) -> Sharding | None:
-    """Return what the run states of these bands, if it does; never one rank's word for all."""
+    """Return the run's own statement on these bands, if any; never one rank's word for all."""
     if not context.strategies:
         return None
     pairs = zip(ranks.tolist(), bands["event"].tolist(), strict=True)

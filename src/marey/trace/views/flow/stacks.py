@@ -78,7 +78,7 @@ def _add_stack(name: str, copies: list[list[OperatorNode]], stacks: list[Stack])
 
 
 def _signature(members: list[OperatorNode], depth: int, inside: dict[int, list[Edge]]) -> Any:
-    """Return what must be equal: the nodes in order and the edges among them, free of running
+    """Return the parts that must be equal: the nodes in order and their edges, free of running
     numbers.
     """
     place = {node.id: n for n, node in enumerate(members)}

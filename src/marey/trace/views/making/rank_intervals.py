@@ -59,7 +59,7 @@ class RankIntervals:
 def read_intervals(
     run: TraceRun, rank: int, clocks: Clocks, around_ns: tuple[int, int] | None
 ) -> RankIntervals:
-    """Return what one rank's device did; ``around_ns`` is the span of its steps on its own
+    """Return the intervals of one rank's device; ``around_ns`` is the span of its steps on its own
     clock.
     """
     table = _on_run_clock(run.events(rank, COLUMNS), rank, clocks)
@@ -104,7 +104,7 @@ def read_intervals(
 
 
 def _find_shown(events: dict[str, Ints], roots: Ints) -> NDArray[np.bool_]:
-    """Return what is drawn: what ran on the device, else the outermost operators of the host."""
+    """Return the drawn intervals: device work, else the outermost operators of the host."""
     shown: NDArray[np.bool_] = events["on_device"] != 0
     if shown.any():
         return shown

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -127,6 +128,21 @@ def test_every_answer_of_the_api_states_what_it_holds(house: Any) -> None:
     assert house.find_untyped_answers(document) == []
     assert not house.is_typed({"type": "object", "additionalProperties": True}, {})
     assert not house.is_typed({"type": "array", "items": {"$ref": "#/x/Row"}}, {"Row": {}})
+
+
+def test_words_of_other_programs_are_read_at_the_edges_only() -> None:
+    """A decision on the text of an error stands in a module that turns it into a code."""
+    decides = re.compile(
+        r"\bin str\((?:error|failure|problem)\)"
+        r"|str\((?:error|failure|problem)\)\.(?:starts|ends)with"
+    )
+    source = SCRIPT.parents[1] / "src" / "marey"
+    found = {
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if path.name != "failure_codes.py" and decides.search(path.read_text("utf-8"))
+    }
+    assert found == set()
 
 
 def read_edges() -> dict[str, Any]:

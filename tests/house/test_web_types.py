@@ -1,4 +1,4 @@
-"""The web app names the API's answers by types generated from OpenAPI, never by hand."""
+"""The web app: answers have the types generated from OpenAPI, lines end before column 121."""
 
 from __future__ import annotations
 
@@ -43,3 +43,16 @@ def test_every_answer_that_is_asked_for_has_a_generated_type() -> None:
                 by_hand.append(f"{file.relative_to(SOURCES)}: {kind}")
     assert asked > 80
     assert by_hand == []
+
+
+def test_no_line_is_longer_than_120_columns() -> None:
+    files = [f for f in sorted(SOURCES.rglob("*")) if f.suffix in {".ts", ".tsx", ".css"}]
+    assert len(files) > 300
+    long = [
+        f"{file.relative_to(SOURCES)}:{number}"
+        for file in files
+        if file.name != "schema.ts"
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), 1)
+        if len(line) > 120
+    ]
+    assert long == []

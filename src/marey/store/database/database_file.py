@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Iterator
@@ -23,6 +22,15 @@ from marey.store.database.damaged_log import (
     find_damage,
     has_damaged_head,
 )
+from marey.store.database.failure_codes import (
+    DAMAGED,
+    DISK_FULL,
+    HELD,
+    OTHER_VERSION,
+    get_open_code,
+    get_write_code,
+    is_interrupt,
+)
 from marey.store.database.rows import fetch_one_row
 from marey.store.database.schema import SCHEMA_VERSION, create_tables
 from marey.store.holder import describe_holder
@@ -34,16 +42,6 @@ _HEADERS_BYTES = 3 * 4096
 
 # The log is folded into the file when it has grown to this size: about 100 ticks of 10,000 GPUs.
 _LOG_LIMIT = "64MB"
-
-_FULL_WORDS = ("No space left", "File too large", "Disk quota")
-_DAMAGED_WORDS = ("Corrupt database file", "computed checksum", "Corrupt")
-_DISK_WORDS = (*_FULL_WORDS, "invalidated", "Failed to commit")
-# What DuckDB makes of a ``KeyboardInterrupt``: at its own work, and while it reads a table of ours.
-_INTERRUPTED = re.compile(
-    r"Query interrupted|"
-    r"Invalid Input Error: [a-z ]+ registered as '\w+'[A-Za-z ]* failed: KeyboardInterrupt:\s*"
-)
-_DISK_ERRORS = (duckdb.FatalException, duckdb.IOException, duckdb.InternalException)
 
 # Pages that are remembered over the hour: the newest, and what every question looks at.
 _CACHE_KEPT_MB = 48
@@ -272,29 +270,29 @@ class Database:
         except MareyError:
             raise
         except duckdb.Error as error:
+            code = get_write_code(error)
             # Whatever failed on disk may have left half a line in the log: open it anew.
-            on_disk = isinstance(error, _DISK_ERRORS) or any(w in str(error) for w in _DISK_WORDS)
-            if on_disk and self.path is not None:
+            if code and self.path is not None:
                 self._broken = True
-            raise self._make_failure(error) from error
+            raise self._make_failure(error, code) from error
 
-    def _make_failure(self, error: Exception) -> StoreError:
-        text = str(error)
+    def _make_failure(self, error: Exception, code: str) -> StoreError:
         if self._closed:
             return StoreError("The store is closed.")
-        if any(word in text for word in _FULL_WORDS):
+        if code == DISK_FULL:
             return StoreError(
                 f"The disk of the store '{self.path}' is full; nothing that was kept is lost. "
                 "Free some space and it goes on."
             )
-        if any(word in text for word in _DAMAGED_WORDS):
+        if code == DAMAGED:
             return StoreError(
                 f"A part of the store '{self.path}' is damaged on disk; what lies elsewhere in it "
                 "can still be read. Check the disk, then restore the file from a backup, or move "
                 "it away (with its .wal and .journal) to begin anew.",
-                code="store_damaged",
+                code=DAMAGED,
             )
-        return StoreError(f"The store '{self.path or 'in memory'}' failed: {_get_first_line(text)}")
+        line = _get_first_line(str(error))
+        return StoreError(f"The store '{self.path or 'in memory'}' failed: {line}")
 
 
 def _close_cursor(cursor: duckdb.DuckDBPyConnection) -> bool:
@@ -397,20 +395,9 @@ def pass_interrupts() -> Iterator[None]:
     try:
         yield
     except (RuntimeError, duckdb.Error) as error:
-        if _is_interrupt(error):
+        if is_interrupt(error):
             raise KeyboardInterrupt from error
         raise
-
-
-def _is_interrupt(error: BaseException | None) -> bool:
-    """Return whether this error, or one that was being handled when it came up, is an
-    interrupt's.
-    """
-    while error is not None:
-        if _INTERRUPTED.fullmatch(str(error)):
-            return True
-        error = error.__context__
-    return False
 
 
 @contextmanager
@@ -421,18 +408,16 @@ def translate_open_errors(path: Path) -> Iterator[None]:
     except MareyError:
         raise
     except (duckdb.Error, OSError) as error:
-        text = str(error)
-        if "lock" in text.lower() and "conflict" in text.lower():
+        text, code = str(error), get_open_code(error)
+        line = _get_first_line(text)
+        if code == HELD:
             raise Conflict(describe_holder(path, text)) from None
-        if "newer" in text or "version number" in text:
+        if code == OTHER_VERSION:
             raise StoreError(
-                f"The store '{path}' was written by another version of DuckDB: "
-                f"{_get_first_line(text)}"
+                f"The store '{path}' was written by another version of DuckDB: {line}"
             ) from None
-        if "Permission denied" in text or "No space left" in text or "Read-only" in text:
-            raise StoreError(
-                f"The store '{path}' cannot be opened: {_get_first_line(text)}"
-            ) from None
+        if code:
+            raise StoreError(f"The store '{path}' cannot be opened: {line}") from None
         if (at := find_damage(text)) is not None:
             raise DamagedLogError(path, at) from None
         raise _make_truncated_error(path) from error

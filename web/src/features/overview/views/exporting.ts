@@ -27,7 +27,8 @@ export function pictureSvg(picture: Picture, theme: Theme, width = 1600): string
   const height = Math.ceil(layout.height * scale);
   const ink = INK[theme];
   const parts = [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" viewBox="0 0 ${width} ${height}" font-family="sans-serif">`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}" ` +
+      `viewBox="0 0 ${width} ${height}" font-family="sans-serif">`,
     `<rect width="${width}" height="${height}" fill="${ink.page}"/>`,
     ...boxes(picture, scale, ink.boxes),
     ...units(picture, scale),

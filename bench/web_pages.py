@@ -312,8 +312,10 @@ class Server:
 def started(*arguments: str) -> Iterator[Server]:
     """A running `marey` command; its first line is its URL."""
     command = [str(Path(sys.executable).with_name("marey")), *arguments]
+    # Started as people do, who keep the bytecode of what is imported.
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     process = subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=kept
     )
     assert process.stdout is not None
     url = process.stdout.readline().strip()

@@ -323,7 +323,8 @@ def find_outliers(
     present = tuple(m for m in metrics if m in matrix.columns)
     if len(present) < 2 or not len(matrix.time_ms):
         return ()
-    points = np.stack([matrix.columns[m].ravel().astype(np.float64) for m in present], axis=1)
+    # Each metric lies together: the scores go column by column.
+    points = np.stack([matrix.columns[m].ravel().astype(np.float64) for m in present]).T
     scores = mahalanobis(points, significance=significance, robust=robust)
     outside = np.flatnonzero(scores.outside)
     outside = outside[np.argsort(-scores.squared[outside], kind="stable")][:MOST_OUTLIERS]

@@ -20,6 +20,8 @@ MOST_MOMENTS = 12_000
 # Values held at once, 240 MB of them: a larger window is looked at in coarser steps.
 MOST_VALUES = 60_000_000
 SHOWS_INTERVAL = 8
+# So many rows usually hold these moments of every GPU.
+SHOWS_INTERVAL_ROWS = 50_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +201,7 @@ class Grid:
         for batch in waiting:
             known.append(batch)
             # A few moments show the interval; the rest is laid as it comes.
-            if until_ms is not None and len(np.unique(batch.time_ms)) >= SHOWS_INTERVAL:
+            if until_ms is not None and _count_moments(batch.time_ms) >= SHOWS_INTERVAL:
                 break
         if not known:
             return cls(rows, np.zeros(0, np.int64), 1)
@@ -264,11 +266,20 @@ class Grid:
         return (int(held[0]), int(held[-1]) + 1) if len(held) else (0, len(self.time_ms))
 
 
+def _count_moments(times: NDArray[np.int64]) -> int:
+    """Return how many moments there are in times that are in order."""
+    return 1 + int(np.count_nonzero(times[1:] != times[:-1])) if len(times) else 0
+
+
 def _find_interval(batches: Sequence[SampleBatch]) -> int:
     """Return how often one GPU is sampled: hosts answer at different seconds, so look at one."""
-    entity = np.concatenate([b.entity for b in batches if b.entities is batches[0].entities])
-    times = np.concatenate([b.time_ms for b in batches if b.entities is batches[0].entities])
-    own = np.unique(times[entity == np.bincount(np.maximum(entity, 0)).argmax()])
+    alike = [batch for batch in batches if batch.entities is batches[0].entities]
+    for most in (SHOWS_INTERVAL_ROWS, None):
+        entity = np.concatenate([batch.entity[:most] for batch in alike])
+        times = np.concatenate([batch.time_ms[:most] for batch in alike])
+        own = np.unique(times[entity == np.bincount(np.maximum(entity, 0)).argmax()])
+        if len(own) >= SHOWS_INTERVAL:
+            break
     gaps = np.diff(own)
     return max(1, int(np.median(gaps))) if len(gaps) else 60_000
 

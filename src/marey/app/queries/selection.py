@@ -101,15 +101,13 @@ def _resolve_gpus(wanted: SelectionRequest, now_ms: int) -> Span:
 def _resolve_workload(store: RecordStore, wanted: SelectionRequest, now_ms: int) -> Span:
     assert wanted.workload is not None
     # Raises NotFound for one that never was; one that never ran has no allocation.
-    store.workload(wanted.cluster, wanted.workload)
-    held = store.allocations(wanted.cluster, workload=wanted.workload)
-    if not held.num_rows:
+    held = store.workload(wanted.cluster, wanted.workload)["allocations"]
+    if not held:
         return Span(wanted.cluster, (), 0, 1, wanted.workload)
-    begins = held["valid_from_ms"].to_numpy()
-    ends = held["valid_to_ms"].fill_null(now_ms + 1).to_numpy()
-    from_ms = int(begins.min()) if wanted.from_ms is None else wanted.from_ms
-    to_ms = int(ends.max()) if wanted.to_ms is None else wanted.to_ms
-    gpus = tuple(dict.fromkeys(held["gpu"].to_pylist()))
+    ends = [now_ms + 1 if a["valid_to_ms"] is None else a["valid_to_ms"] for a in held]
+    from_ms = min(a["valid_from_ms"] for a in held) if wanted.from_ms is None else wanted.from_ms
+    to_ms = max(ends) if wanted.to_ms is None else wanted.to_ms
+    gpus = tuple(dict.fromkeys(a["gpu"] for a in held))
     return Span(wanted.cluster, gpus, from_ms, max(to_ms, from_ms + 1), wanted.workload)
 
 

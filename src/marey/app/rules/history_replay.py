@@ -16,7 +16,12 @@ from marey.model.observation import Observation
 from marey.model.protocols import Store
 from marey.model.samples import SampleBatch
 from marey.rules.definition import Rule
-from marey.rules.engine.evaluation_loop import EVERY_MS, PAST_EVERY_MS, EvaluationLoop
+from marey.rules.engine.evaluation_loop import (
+    EVERY_MS,
+    PAST_EVERY_MS,
+    SHOWN_MS,
+    EvaluationLoop,
+)
 from marey.rules.engine.observation_feed import ObservationFeed
 
 # Blocks that wait: an hour of 2,048 GPUs is some 25 MB.
@@ -34,6 +39,7 @@ class HistoryReplay:
         self, store: Store, cluster: str, rules: list[Rule], *, from_ms: int, until_ms: int
     ) -> None:
         self.feed = ObservationFeed(EvaluationLoop(rules, cluster=cluster))
+        self.feed.loop.shown_from_ms = until_ms - SHOWN_MS
         self.from_ms = from_ms
         self._store, self._cluster = store, cluster
         self._fine_from_ms = (until_ms - FINE_MS) // PAST_EVERY_MS * PAST_EVERY_MS

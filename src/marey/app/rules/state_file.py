@@ -18,7 +18,7 @@ from marey.model.system.atomic_file import replace_file
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
 from marey.rules.backtest.backtest import BacktestMonitor, replay
 from marey.rules.definition import Rule
-from marey.rules.engine.evaluation_loop import PAST_EVERY_MS, EvaluationLoop
+from marey.rules.engine.evaluation_loop import PAST_EVERY_MS, SHOWN_MS, EvaluationLoop
 from marey.rules.engine.evaluator import FUTURE_MS
 from marey.rules.engine.findings import ChangeKind, Episode, Finding, FindingChange
 from marey.rules.engine.observation_feed import ObservationFeed
@@ -59,6 +59,7 @@ class EvaluationLoopFiles:
     # Told the share (0-1) of the past that has been read.
     report: Callable[[str, float], None] = lambda cluster, share: None
     fine_ms: int = FINE_MS
+    shown_ms: int = SHOWN_MS
 
     def has_long_past(self, cluster: str) -> bool:
         """Return whether a loop must be made from more history than is read in a moment."""
@@ -186,6 +187,7 @@ class EvaluationLoopFiles:
         # Samples of a broken clock that lie in the future are no part of the past.
         end_ms = min(span[1], max(now_ms, from_ms) + FUTURE_MS)
         fine_from_ms = (end_ms - self.fine_ms) // PAST_EVERY_MS * PAST_EVERY_MS
+        loop.shown_from_ms = end_ms - self.shown_ms
         history = read_history(
             self.store,
             cluster,

@@ -24,6 +24,8 @@ EVERY_MS = MINUTE_MS
 # The past is judged in longer steps: an evaluation costs the same whenever it falls, and a finding
 # that opens at 03:10 instead of 03:04 yesterday tells the same story.
 PAST_EVERY_MS = 10 * MINUTE_MS
+# Of a past, the verdicts of the last minutes are worked out whole: they are shown.
+SHOWN_MS = 2 * MINUTE_MS
 # After a longer silence nothing is judged in between: there was nothing to evaluator by.
 LONGEST_GAP_MS = 24 * 60 * MINUTE_MS
 
@@ -88,6 +90,8 @@ class EvaluationLoop:
         self.evaluator = evaluator or Evaluator(rules)
         self.book = FindingTracker(findings, cluster) if book is None else book
         self.every_ms = every_ms
+        # Before this moment only what findings need is worked out: nobody sees those verdicts.
+        self.shown_from_ms = 0
         self.judged_ms: int | None = None
         self.latest: Evaluation | None = None
         self._aside: list[SampleBatch] = []
@@ -163,7 +167,7 @@ class EvaluationLoop:
     def _evaluate(self, time_ms: int) -> list[FindingChange]:
         self.flush()
         self.judged_ms = time_ms
-        self._note_open_rules()
+        self._note_open_rules(time_ms)
         evaluation = self.evaluator.evaluate(time_ms)
         changes = self.book.step(evaluation)
         self.latest = replace(
@@ -172,9 +176,9 @@ class EvaluationLoop:
         self.evaluator.sweep(time_ms)
         return changes
 
-    def _note_open_rules(self) -> None:
-        """Tell own sketches which rules have open findings, where verdicts fall in long steps."""
+    def _note_open_rules(self, time_ms: int) -> None:
+        """Tell own sketches which rules have open findings, where nobody sees the verdicts."""
         source = self.evaluator.source
         if isinstance(source, OwnSketches):
-            past = self.every_ms > EVERY_MS
+            past = self.every_ms > EVERY_MS or time_ms < self.shown_from_ms
             source.open_rules = frozenset(r for r, _ in self.book.open_keys()) if past else None

@@ -9,8 +9,9 @@ from marey.store.database.facts import KINDS
 
 SCHEMA_VERSION = 1
 
-# Samples: `_hot` takes every tick as it comes; `_cold` holds finished hours, each ordered by
-# (workload, entity, time). A metric is a column, added when it first appears.
+# Samples: `_hot` takes every tick as it comes; `_cold` holds finished hours and long
+# histories, each ordered by (workload, entity, time). A metric is a column, added when it first
+# appears.
 _SAMPLE_KEYS = "workload INTEGER NOT NULL, entity INTEGER NOT NULL, time_ms BIGINT NOT NULL"
 
 _SKETCHES = """

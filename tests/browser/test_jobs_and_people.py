@@ -198,7 +198,7 @@ def test_a_finding_opens_with_its_plot_and_the_diagnosis_of_that_time(
     page = open_page(overview, f"/findings?state=all&id={found['id']}")
     plot = page.get_by_test_id("finding-plot")
     plot.locator("svg polyline").first.wait_for()
-    assert len((plot.locator("polyline").first.get_attribute("points") or "").split()) > 5
+    assert len((plot.locator("polyline").first.get_attribute("points") or "").split()) > 30
     assert plot.locator("title", has_text="opened").count() >= 1
     page.get_by_role("link", name=f"Diagnose {found['workload']}").click()
     page.wait_for_url("**/workload?*from=*")

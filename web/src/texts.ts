@@ -947,6 +947,7 @@ export const findingsTexts = {
   showOnOverview: "Show on overview",
   evidence: "Evidence",
   atThatTime: "At that time",
+  nothingMeasured: "No samples of its GPUs around that time.",
   medianOfGpus: (count: number) => (count === 1 ? "its GPU" : `median of ${count} GPUs`),
   opened: "opened",
   closedMark: "closed",

@@ -31,6 +31,7 @@ export function Trend({
   markers,
   format = formatCount,
   unit = "",
+  span,
 }: {
   label: string;
   times: readonly number[];
@@ -38,17 +39,19 @@ export function Trend({
   markers: readonly TrendMarker[];
   format?: (value: number) => string;
   unit?: string;
+  // The time that the axis covers, where it is more than what was measured.
+  span?: readonly [number, number];
 }) {
   const [box, width] = useWidth(USUAL_WIDTH);
-  const first = times[0] ?? 0;
-  const span = Math.max(1, (times[times.length - 1] ?? 1) - first);
+  const [first, last] = span ?? [times[0] ?? 0, times[times.length - 1] ?? 1];
+  const length = Math.max(1, last - first);
   const ticks = axisTicks(
     Math.max(...lines.flatMap(({ values }) => values.map((v) => v ?? 0)), 0),
     unit,
   );
   const most = ticks[ticks.length - 1];
   const left = 14 + LETTER_PX * Math.max(...ticks.map((tick) => format(tick).length));
-  const x = (timeMs: number) => left + ((timeMs - first) / span) * (width - left - 8);
+  const x = (timeMs: number) => left + ((timeMs - first) / length) * (width - left - 8);
   const y = (value: number) => TOP + (1 - value / most) * (HEIGHT - TOP - BOTTOM);
   return (
     <figure className={styles["trend"]} ref={box}>
@@ -61,7 +64,7 @@ export function Trend({
             </text>
           </g>
         ))}
-        {timeTicks(first, first + span, (width - left) / LABEL_PX)
+        {timeTicks(first, first + length, (width - left) / LABEL_PX)
           .filter((timeMs) => x(timeMs) <= width - HALF_LABEL_PX)
           .map((timeMs) => (
             <text key={timeMs} x={x(timeMs)} y={HEIGHT - 6} textAnchor="middle">

@@ -48,6 +48,7 @@ export function FindingPlot({ finding }: { finding: Finding }) {
       <h3>{texts.atThatTime}</h3>
       {bands.isError && <p className={ui["muted"]}>{bands.error.message}</p>}
       {bands.isPending && <div className={styles["plot-skeleton"]} role="status" />}
+      {bands.data?.length === 0 && <p className={ui["muted"]}>{texts.nothingMeasured}</p>}
       {bands.data?.map((band) => (
         <MetricPlot key={band.metric} band={band} lines={lines.data} finding={finding} />
       ))}
@@ -80,6 +81,7 @@ function MetricPlot({
         times={band.time_ms}
         lines={drawn}
         markers={markers}
+        span={plottedSpan(finding)}
         format={(value) => formatValue(value, band.unit)}
       />
     </div>

@@ -100,9 +100,9 @@ test("the plot of a finding shows what its conditions measured, with some time a
   expect(measuredMetrics({ ...finding, evidence: {} } as unknown as Finding, LANGUAGE)).toEqual([
     "util",
   ]);
-  expect(plottedSpan(finding as Finding)).toEqual([minutes(80), minutes(200)]);
+  expect(plottedSpan(finding as Finding)).toEqual([minutes(70), minutes(210)]);
   expect(plottedSpan({ ...finding, closed_ms: null } as Finding)).toEqual([
-    minutes(80),
+    minutes(70),
     minutes(180),
   ]);
 });

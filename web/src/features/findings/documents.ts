@@ -88,7 +88,7 @@ export function measuredMetrics(finding: Finding, language: LanguageDocument): s
   return known.length > 0 ? [...new Set(known)].slice(0, MOST_PLOTS) : [USUAL_PLOT];
 }
 
-const LEAST_MARGIN_MS = 10 * 60_000;
+const LEAST_MARGIN_MS = 30 * 60_000;
 
 /** The time of a finding, with what came before and after it. */
 export function plottedSpan({ opened_ms, closed_ms, updated_ms }: Finding): [number, number] {

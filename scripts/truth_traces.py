@@ -16,13 +16,14 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from marey.model.errors import MareyError
 from marey.trace.report.report_document import report_document
+from marey.trace.results import VerdictRecord
 
 ROOT = Path(__file__).resolve().parent.parent
 KNOWN = ROOT / "docs" / "truth-traces.json"
@@ -116,7 +117,7 @@ def try_recording(data: Path, path: str, fact: Mapping[str, Any], cache: Path) -
     )
 
 
-def _find_wrong_verdicts(verdicts: list[dict[str, Any]], fact: Mapping[str, Any]) -> list[str]:
+def _find_wrong_verdicts(verdicts: Sequence[VerdictRecord], fact: Mapping[str, Any]) -> list[str]:
     right = fact.get("right")
     sure = [v["kind"] for v in verdicts if v["confidence"] >= CONFIDENT]
     return [f"it says {kind}" for kind in sure if right and kind not in right]

@@ -22,6 +22,10 @@ from marey.model.errors import InvalidInput, NotFound, Unavailable
 from marey.sources.training.event_files import read_scalars
 from marey.sources.training.mlflow_runs import MlflowServer
 from marey.sources.training.scalar_series import find_tag, make_series
+from marey.trace.report.report_document import report_document
+from marey.trace.synthetic import Scenario, make_run
+from marey.trace.synthetic.kineto import write_kineto
+from marey.trace.synthetic.layout import Layout
 from tests.waiting import until
 
 # No jobs of its own (they want more packages) and no reports to its makers.
@@ -233,3 +237,14 @@ def check_live_source(mlflow: str) -> None:
     assert told == {(str(4711 + seed), n, 4.0 / n) for seed in range(2) for n in range(1, 20)}
     assert not [report for one in source.poll(1_700_000_110_000) for report in one.progress]
     source.close()
+
+
+def test_figures_of_a_trace_are_those_of_its_report(tmp_path: Path) -> None:
+    layout = Layout(data=2, pipeline=1)
+    write_kineto(make_run(Scenario(layout, seed=2)).run, tmp_path)
+    (series,) = read_runs([str(tmp_path)])
+    report = report_document(tmp_path)
+    shares = [rank["exposed_comm_ms"] / rank["span_ms"] for rank in report["ranks"]]
+    assert series.communication_share == pytest.approx(sum(shares) / len(shares))
+    assert 0 < series.communication_share < 1
+    assert series.step_ms.tolist() == [step["duration_ms"] for step in report["steps"]]

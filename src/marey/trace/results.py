@@ -72,6 +72,18 @@ BLAME = pa.schema(
     ]
 )
 
+
+class BlameRow(TypedDict):
+    """One row of ``BLAME``."""
+
+    culprit: int
+    victim: int
+    step: int
+    cause: str
+    operator: str
+    gpu_seconds: float
+
+
 # The chain of work that decided how long the run took, first to last.
 CRITICAL_PATH = pa.schema(
     [

@@ -71,10 +71,10 @@ def test_the_largest_change_comes_first_with_its_milliseconds_per_step_and_rank(
 
 def test_the_step_and_its_parts_are_compared() -> None:
     found = compare(profile_run(made_run(5)), profile_run(made_run(9, seed=1)))
-    parts = {part.name: part for part in found.parts}
-    assert parts["compute"].delta_ms == pytest.approx(4, abs=0.3)
-    assert parts["compute"].significant
-    assert not parts["comm"].significant
+    parts = {part["name"]: part for part in found.parts}
+    assert parts["compute"]["delta_ms"] == pytest.approx(4, abs=0.3)
+    assert parts["compute"]["significant"]
+    assert not parts["comm"]["significant"]
     assert found.samples == "steps"
 
 

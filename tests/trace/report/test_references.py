@@ -226,7 +226,7 @@ def test_a_trace_compared_with_itself_shows_no_change(real_run: RealRun) -> None
     profile = profile_run(real_run("hta/trace_diff/control"))
     found = compare(profile, profile)
     assert {row["change"] for row in found.changes.to_pylist()} == {"same"}
-    assert not any(part.significant for part in found.parts)
+    assert not any(part["significant"] for part in found.parts)
 
 
 def test_operator_calls_per_step_are_those_counted_by_hand(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import Query, Request
 from pydantic import BaseModel, ConfigDict, Field
@@ -119,7 +119,7 @@ def trace_report(
     if not service.uploads.files(owner):
         service.uploads.file(owner, "any trace")
 
-    def work(job: Job) -> dict[str, Any]:
+    def work(job: Job) -> object:
         return make_report(folder, folder / "cache", job.progress)
 
     return Answer(service.background.start(f"traces of {workload}", work).document())

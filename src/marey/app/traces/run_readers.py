@@ -177,17 +177,15 @@ def read_trace(place: str, label: str, options: ReadOptions) -> list[RunSeries]:
     """Read step times, communication and memory of a run of profiler traces."""
     document = report_document(place)
     name = Path(place).resolve().name
-    steps = [float(row["duration_ms"]) for row in document["steps"] if row.get("duration_ms")]
+    steps = [float(row["duration_ms"]) for row in document["steps"] if row["duration_ms"]]
     shares = [
-        row["exposed_communication_ms"] / row["span_ms"]
-        for row in document["ranks"]
-        if row.get("span_ms") and row.get("exposed_communication_ms") is not None
+        row["exposed_comm_ms"] / row["span_ms"] for row in document["ranks"] if row["span_ms"]
     ]
     peaks = [
         device["peak_bytes"]
         for rank in document["memory"]
         for device in rank["devices"]
-        if device.get("peak_bytes")
+        if device["peak_bytes"]
     ]
     return [
         RunSeries(

@@ -32,6 +32,7 @@ from marey.trace.rank.steps import step_statistics
 from marey.trace.report.diff import compare
 from marey.trace.report.report_document import clean, report_document
 from marey.trace.report.report_html import report_html
+from marey.trace.report.report_types import ReportDocument
 from marey.trace.report.run_profile import RunProfile, profile_run
 from marey.trace.run.trace_run import TraceRun, open_run
 
@@ -154,7 +155,7 @@ def _report(args: argparse.Namespace, out: Output) -> None:
     out.answer(document, report_text(document))
 
 
-def _write_page(args: argparse.Namespace, out: Output, target: Path) -> dict[str, Any]:
+def _write_page(args: argparse.Namespace, out: Output, target: Path) -> ReportDocument:
     # Imported here: most questions draw no step.
     from marey.app.traces.reports.step_picture import draw_step
 
@@ -208,7 +209,7 @@ def _run_collectives(args: argparse.Namespace, out: Output) -> None:
     out.answer(kept, collectives_text(document, args.limit))
 
 
-def _write_document(args: argparse.Namespace, out: Output) -> dict[str, Any]:
+def _write_document(args: argparse.Namespace, out: Output) -> ReportDocument:
     with _show_progress(out, "reading") as progress:
         return report_document(args.path, args.cache, progress)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from marey.trace.report.report_html import culprits, notable
+from marey.trace.report.report_types import NoteRecord, RankColumn, ReportDocument
 from marey.trace.report.verdict_words import (
     advice,
     duration,
@@ -16,6 +17,7 @@ from marey.trace.report.verdict_words import (
     size,
     title,
 )
+from marey.trace.results import VerdictRecord
 
 MOST_RANKS = 16
 MOST_ROWS = 12
@@ -24,7 +26,7 @@ LONGEST_NAME = 60
 Document = Mapping[str, Any]
 
 
-def report_text(document: Document) -> str:
+def report_text(document: ReportDocument) -> str:
     """Return the answer in one screen."""
     parts = (
         _print_verdicts(document),
@@ -38,11 +40,11 @@ def report_text(document: Document) -> str:
     return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
 
 
-def _print_note(note: Mapping[str, str]) -> str:
+def _print_note(note: NoteRecord) -> str:
     return ": ".join(filter(None, (note["file"], note["text"])))
 
 
-def _print_verdicts(document: Document) -> str:
+def _print_verdicts(document: ReportDocument) -> str:
     hosts = places(document)
     lines = []
     for number, verdict in enumerate(document["verdicts"]):
@@ -60,13 +62,13 @@ def _print_verdicts(document: Document) -> str:
     return "\n".join(lines)
 
 
-def _print_gain(verdict: Mapping[str, Any], document: Document) -> str:
+def _print_gain(verdict: VerdictRecord, document: ReportDocument) -> str:
     share = share_of_run(verdict, document)
     of = f", {share:.0%} of the recording" if share is not None else ""
     return f"Fixing it would save {duration(verdict['recoverable_ms'])}{of}."
 
 
-def _print_facts(document: Document) -> str:
+def _print_facts(document: ReportDocument) -> str:
     run = document["run"]
     ranks = f"{run['ranks']} rank{'s' * (run['ranks'] != 1)}"
     if run["world_size"] > run["ranks"]:
@@ -83,14 +85,14 @@ def _print_facts(document: Document) -> str:
     return printable(" · ".join(words), 400)
 
 
-def _print_ranks(document: Document) -> str:
+def _print_ranks(document: ReportDocument) -> str:
     marked, where = culprits(document), places(document)
     rows = notable(document["ranks"], marked, MOST_RANKS)
     heads = [
         *("", "rank", "host", "span", "compute", "exposed comm", "of it waiting", "copies", "idle"),
         *("input", "host", "peers", "start", "queued", "unexplained"),
     ]
-    parts = (
+    parts: tuple[RankColumn, ...] = (
         *("compute_ms", "exposed_comm_ms", "exposed_wait_ms", "exposed_memcpy_ms", "idle_ms"),
         *("idle_input_ms", "idle_host_ms", "idle_peers_ms", "idle_start_ms", "idle_other_ms"),
         "idle_unexplained_ms",
@@ -114,7 +116,7 @@ def _share(ms: float, span_ms: float) -> str:
     return f"{ms / span_ms:.1%}" if span_ms > 0 else "–"
 
 
-def _print_kernels(document: Document) -> str:
+def _print_kernels(document: ReportDocument) -> str:
     rows = [
         [
             f"{row['share']:.1%}",
@@ -174,7 +176,7 @@ def _write_step_row(number: int, rows: Sequence[Mapping[str, Any]]) -> list[str]
     ]
 
 
-def collectives_text(document: Document, limit: int) -> str:
+def collectives_text(document: ReportDocument, limit: int) -> str:
     """Return how they were matched, the bandwidth by kind, and those that waited longest."""
     found = document["collectives"]
     if not found["items"]:

@@ -8,7 +8,8 @@ restricted by the clauses whose fields it has.
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +34,7 @@ FIELDS = (
 )
 NUMBERS = ("step", "rank", "stage", "micro_batch")
 LONGEST_SELECTION = 20_000
+RowT = TypeVar("RowT", bound=Mapping[str, object])
 # A list of ranges may name this many values: more is a range of its own.
 MOST_VALUES = 10_000
 _CLAUSE = re.compile(
@@ -163,7 +165,7 @@ def select_rows(table: pa.Table, where: str | Predicate, **columns: Any) -> pa.T
     return table.filter(pa.array(np.asarray(kept)))
 
 
-def select_documents(rows: list[dict[str, Any]], where: str) -> list[dict[str, Any]]:
+def select_documents(rows: list[RowT], where: str) -> list[RowT]:
     """Return the rows of a JSON document that a selection means."""
     predicate = parse_selection(where)
     if predicate == EVERYTHING or not rows:

@@ -9,7 +9,7 @@ to the last device activity. What an idle device waited on is decided in ``idle`
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -117,6 +117,31 @@ def find_gaps(busy: Intervals, around_ns: tuple[int, int] | None) -> Intervals:
     return complement(busy, lo, hi)
 
 
+class IdleRecord(TypedDict):
+    """A window of ``BREAKDOWN`` without its length."""
+
+    compute_ms: float
+    comm_ms: float
+    exposed_comm_ms: float
+    hidden_comm_ms: float
+    memcpy_ms: float
+    exposed_memcpy_ms: float
+    busy_ms: float
+    idle_ms: float
+    idle_input_ms: float
+    idle_peers_ms: float
+    idle_host_ms: float
+    idle_start_ms: float
+    idle_other_ms: float
+    idle_unexplained_ms: float
+
+
+class BreakdownRecord(IdleRecord):
+    """One row of ``BREAKDOWN``."""
+
+    span_ms: float
+
+
 BREAKDOWN = pa.schema(
     [
         pa.field("span_ms", pa.float64()),
@@ -141,10 +166,10 @@ BREAKDOWN = pa.schema(
 )
 
 
-def breakdown_of(time: DeviceTime) -> dict[str, float]:
+def breakdown_of(time: DeviceTime) -> BreakdownRecord:
     """Return the whole span of a rank as one row of ``BREAKDOWN``."""
     lo, hi = time.span_ns
-    row: dict[str, float] = breakdown_within(time, [lo], [hi]).to_pylist()[0]
+    row: BreakdownRecord = breakdown_within(time, [lo], [hi]).to_pylist()[0]
     return row
 
 

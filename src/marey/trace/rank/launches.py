@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,10 +25,6 @@ class LaunchStatistics:
     queue_max: int = 0
     # Share of the span in which nothing launched was waiting to start.
     queue_empty: float = 0.0
-
-    def as_dict(self) -> dict[str, float]:
-        """Return the figures by name."""
-        return asdict(self)
 
 
 def launch_statistics(events: pa.Table) -> LaunchStatistics:

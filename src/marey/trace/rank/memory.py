@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +10,24 @@ import pyarrow as pa
 POINTS = 240
 
 
-def memory_timeline(memory: pa.Table, *, points: int = POINTS) -> list[dict[str, Any]]:
+class MemoryTimeline(TypedDict):
+    """How a device's memory filled: the highest level in each of equal slices of time."""
+
+    start_ns: int
+    end_ns: int
+    peak_bytes: int
+    end_bytes: int
+    reserved_peak_bytes: int | None
+    levels_bytes: list[int]
+
+
+class DeviceMemory(MemoryTimeline):
+    """The timeline of one device."""
+
+    device: int
+
+
+def memory_timeline(memory: pa.Table, *, points: int = POINTS) -> list[DeviceMemory]:
     """Return per device: peak, end, and the highest level in each of ``points`` equal slices of
     time.
     """
@@ -23,7 +40,7 @@ def memory_timeline(memory: pa.Table, *, points: int = POINTS) -> list[dict[str,
     ]
 
 
-def _timeline(memory: pa.Table, points: int) -> dict[str, Any]:
+def _timeline(memory: pa.Table, points: int) -> MemoryTimeline:
     memory = memory.sort_by("time_ns")
     time = memory["time_ns"].to_numpy()
     level = _level(memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +84,19 @@ def window_span(windows: pa.Table) -> tuple[int, int] | None:
     return int(windows["start_ns"].to_numpy().min()), int(windows["end_ns"].to_numpy().max())
 
 
-def step_statistics(duration_ms: Any) -> dict[str, float]:
+class StepStatistics(TypedDict, total=False):
+    """Count, mean, median, spread and extremes of step times; empty without steps."""
+
+    count: int
+    mean_ms: float
+    median_ms: float
+    p95_ms: float
+    min_ms: float
+    max_ms: float
+    spread: float
+
+
+def step_statistics(duration_ms: Any) -> StepStatistics:
     """Count, mean, median, spread and extremes of step times; empty without steps."""
     ms = np.asarray(duration_ms, float)
     if not len(ms):

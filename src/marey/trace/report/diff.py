@@ -8,8 +8,8 @@ with fewer than three samples nothing is tested, and that is said.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -41,8 +41,22 @@ CHANGES = pa.schema(
 )
 
 
-@dataclass(frozen=True)
-class Comparison:
+class ChangeRow(TypedDict):
+    """One row of ``CHANGES``."""
+
+    layer: str
+    name: str
+    change: str
+    a_ms: float
+    b_ms: float
+    delta_ms: float
+    a_calls: float
+    b_calls: float
+    p: float | None
+    significant: bool
+
+
+class Comparison(TypedDict):
     """One quantity of a step on both sides."""
 
     name: str
@@ -51,6 +65,17 @@ class Comparison:
     delta_ms: float
     p: float | None
     significant: bool
+
+
+class DifferenceDocument(TypedDict):
+    """A difference as plain values."""
+
+    samples: str
+    significance: float
+    a_steps: list[int]
+    b_steps: list[int]
+    parts: list[Comparison]
+    changes: list[ChangeRow]
 
 
 @dataclass(frozen=True)
@@ -65,14 +90,14 @@ class Difference:
     a_steps: tuple[int, ...]
     b_steps: tuple[int, ...]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> DifferenceDocument:
         """Return plain values for a JSON document."""
         return {
             "samples": self.samples,
             "significance": SIGNIFICANCE,
             "a_steps": list(self.a_steps),
             "b_steps": list(self.b_steps),
-            "parts": [asdict(part) for part in self.parts],
+            "parts": list(self.parts),
             "changes": self.changes.to_pylist(),
         }
 
@@ -101,7 +126,7 @@ def _samples(a: RunProfile, b: RunProfile) -> str:
     return "ranks" if min(len(a.ranks), len(b.ranks)) >= FEWEST_SAMPLES else "none"
 
 
-def _layer(a: RunProfile, b: RunProfile, layer: str, samples: str) -> list[dict[str, Any]]:
+def _layer(a: RunProfile, b: RunProfile, layer: str, samples: str) -> list[ChangeRow]:
     names = sorted(a.costs[layer].keys() | b.costs[layer].keys())
     return [
         _row(
@@ -126,11 +151,12 @@ def _row(
     a: RunProfile,
     b: RunProfile,
     samples: str,
-) -> dict[str, Any]:
+) -> ChangeRow:
     a_ms, b_ms = _mean(left, a), _mean(right, b)
     return {
         "layer": layer,
         "name": name,
+        "change": "same",
         "a_ms": a_ms,
         "b_ms": b_ms,
         "delta_ms": b_ms - a_ms,
@@ -163,18 +189,18 @@ def _values(cost: NameCost | None, profile: RunProfile, samples: str) -> Any:
     return np.empty(0)
 
 
-def _correct(rows: list[dict[str, Any]]) -> None:
+def _correct(rows: list[ChangeRow]) -> None:
     """Replace each p by its Benjamini-Hochberg adjusted value, layer by layer."""
     for layer in LAYERS:
-        tested = [row for row in rows if row["layer"] == layer and row["p"] is not None]
+        tested = [(row, p) for row in rows if row["layer"] == layer and (p := row["p"]) is not None]
         if tested:
-            adjusted = benjamini_hochberg([row["p"] for row in tested])
-            for row, p in zip(tested, adjusted, strict=True):
+            adjusted = benjamini_hochberg([p for _, p in tested])
+            for (row, _), p in zip(tested, adjusted, strict=True):
                 row["p"] = float(p)
                 row["significant"] = bool(p < SIGNIFICANCE)
 
 
-def _change(row: dict[str, Any], step_ms: float) -> str:
+def _change(row: ChangeRow, step_ms: float) -> str:
     """Return the word for a row: presence first, then time, then calls."""
     if not row["a_calls"]:
         return "appeared"

@@ -10,12 +10,19 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from marey.stats.intervals import Intervals, cover, intersect, merge
-from marey.trace.rank.breakdown import DeviceTime, breakdown_of, breakdown_within, device_time
+from marey.trace.rank.breakdown import (
+    DeviceTime,
+    IdleRecord,
+    breakdown_of,
+    breakdown_within,
+    device_time,
+)
 from marey.trace.rank.kernel_tables import OPERATOR_COLUMNS, kernel_table, operator_table
 from marey.trace.rank.launches import LaunchStatistics, launch_statistics
-from marey.trace.rank.memory import memory_timeline
+from marey.trace.rank.memory import DeviceMemory, memory_timeline
 from marey.trace.rank.recompute import recomputed
 from marey.trace.rank.steps import step_windows, window_span
+from marey.trace.report.report_types import RankBreakdown, RankStepTimes
 from marey.trace.run.trace_run import TraceRun
 
 COLUMNS = [*OPERATOR_COLUMNS, "step"]
@@ -32,12 +39,12 @@ class RankReport:
     device: int | None
     events: int
     device_events: int
-    breakdown: dict[str, float]
-    steps: list[dict[str, Any]]
+    breakdown: RankBreakdown
+    steps: list[RankStepTimes]
     kernels: pa.Table
     operators: pa.Table
     launches: LaunchStatistics
-    memory: list[dict[str, Any]]
+    memory: list[DeviceMemory]
 
 
 @dataclass(frozen=True)
@@ -82,13 +89,16 @@ def report_rank(run: TraceRun, rank: int, waits: CollectiveWaits = NO_WAITS) -> 
     )
 
 
-def _steps(windows: pa.Table, time: DeviceTime, waiting: Intervals) -> list[dict[str, Any]]:
+def _steps(windows: pa.Table, time: DeviceTime, waiting: Intervals) -> list[RankStepTimes]:
     start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    parts = breakdown_within(time, start, end).to_pylist()
-    waited = cover(waiting, start, end) / 1e6
+    within = breakdown_within(time, start, end)
+    spans: list[float] = within["span_ms"].to_pylist()
+    parts: list[IdleRecord] = within.drop_columns("span_ms").to_pylist()
+    waited = (cover(waiting, start, end) / 1e6).tolist()
+    steps = zip(windows["step"].to_pylist(), spans, parts, waited, strict=True)
     return [
-        {"step": step, "duration_ms": part.pop("span_ms"), **part, "exposed_wait_ms": float(wait)}
-        for step, part, wait in zip(windows["step"].to_pylist(), parts, waited, strict=True)
+        {"step": step, "duration_ms": span, "exposed_wait_ms": wait, **part}
+        for step, span, part, wait in steps
     ]
 
 
@@ -98,15 +108,17 @@ def _recompute_ms(events: pa.Table, run: TraceRun) -> float:
     return merge(start[rows], dur[rows]).total_ns / 1e6
 
 
+# A row of a table of kernels or operators while it is added up.
+Row = dict[str, Any]
 _KEYS = ("name", "kind", "module")
 _DROPPED = ("share", "mean_us")
 
 
-def add_names(tables: list[pa.Table], by: str, limit: int) -> list[dict[str, Any]]:
+def add_names(tables: list[pa.Table], by: str, limit: int) -> list[Any]:
     """Return the same table of every rank added up by name, the most costly ``limit``
     names first.
     """
-    sums: dict[tuple[Any, ...], dict[str, Any]] = {}
+    sums: dict[tuple[Any, ...], Row] = {}
     for table in tables:
         for row in table.to_pylist():
             key = tuple(row.get(k) for k in _KEYS)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -24,8 +24,27 @@ from marey.trace.report.rank_report import (
     add_names,
     report_rank,
 )
-from marey.trace.results import Verdict, VerdictKind, VerdictRecord, make_verdict_record
+from marey.trace.report.report_types import (
+    BlameRecord,
+    BlameSum,
+    ClockRecord,
+    CollectivesRecord,
+    CriticalPathRecord,
+    CulpritRecord,
+    LaunchRecord,
+    MatchedItem,
+    NoteRecord,
+    ParallelismRecord,
+    RankRecord,
+    ReportDocument,
+    RunFacts,
+    SlowdownRecord,
+    StepRecord,
+)
+from marey.trace.results import BlameRow, Verdict, VerdictKind, VerdictRecord, make_verdict_record
 from marey.trace.run.trace_run import TraceRun, open_run
+
+T = TypeVar("T")
 
 SCHEMA_VERSION = 1
 TOP_NAMES = 50
@@ -50,7 +69,7 @@ def report_document(
     cancelled: Cancelled | None = None,
     *,
     analysis: Analysis | None = None,
-) -> dict[str, Any]:
+) -> ReportDocument:
     """Open (if it is a path), analyse and break down a run; the document is plain JSON values.
 
     ``progress`` is called with a share from 0 to 1; when ``cancelled`` says so, the work stops
@@ -65,7 +84,7 @@ def report_document(
     for done, rank in enumerate(run.ranks, start=1):
         reports.append(report_rank(run, rank, waits.get(rank, NO_WAITS)))
         advance(0.75 + 0.25 * done / len(run.ranks))
-    document: dict[str, Any] = clean(assemble(run, analysis, reports))
+    document: ReportDocument = clean(assemble(run, analysis, reports))
     return document
 
 
@@ -92,7 +111,7 @@ def _open_details(path: str | Path, cache: Path | None, advance: _Stages) -> Tra
     return open_run(path, cache=cache, progress=lambda share: advance(0.5 * share))
 
 
-def assemble(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> dict[str, Any]:
+def assemble(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> ReportDocument:
     """Return the document from its parts."""
     return {
         "schema": SCHEMA_VERSION,
@@ -108,20 +127,27 @@ def assemble(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> di
         "steps": _steps(reports),
         "kernels": add_names([r.kernels for r in reports], "total_ms", TOP_NAMES),
         "operators": add_names(_operators(reports), "device_ms", TOP_NAMES),
-        "launches": [{"rank": r.rank, **r.launches.as_dict()} for r in reports],
+        "launches": [_launches(r) for r in reports],
         "memory": [{"rank": r.rank, "devices": r.memory} for r in reports if r.memory],
         "bandwidth": bandwidth_table(analysis.matches.items).to_pylist(),
         "culprits": _culprits(analysis.blame),
         "blame": _blame(analysis.blame),
         "critical_path": _critical_path(analysis.critical_path),
-        "notes": [{"file": n.file, "text": n.text} for n in run.notes]
-        + [{"file": "", "text": text} for text in analysis.notes],
+        "notes": [
+            *(NoteRecord(file=n.file, text=n.text) for n in run.notes),
+            *(NoteRecord(file="", text=text) for text in analysis.notes),
+        ],
     }
 
 
-def _rank(report: RankReport) -> dict[str, Any]:
-    place = {"process": report.process, "device": report.device}
-    return {"rank": report.rank, "host": report.host, **place, **report.breakdown}
+def _rank(report: RankReport) -> RankRecord:
+    return {
+        "rank": report.rank,
+        "host": report.host,
+        "process": report.process,
+        "device": report.device,
+        **report.breakdown,
+    }
 
 
 def _find_repeated_hosts(reports: list[RankReport]) -> set[int]:
@@ -134,6 +160,23 @@ def _find_repeated_hosts(reports: list[RankReport]) -> set[int]:
         elif report.process is not None:
             seen.add(report.process)
     return repeated
+
+
+def _launches(report: RankReport) -> LaunchRecord:
+    found = report.launches
+    return {
+        "rank": report.rank,
+        "linked": found.linked,
+        "unlinked": found.unlinked,
+        "delay_median_us": found.delay_median_us,
+        "delay_p95_us": found.delay_p95_us,
+        "delay_max_us": found.delay_max_us,
+        "call_median_us": found.call_median_us,
+        "shorter_than_launch": found.shorter_than_launch,
+        "queue_mean": found.queue_mean,
+        "queue_max": found.queue_max,
+        "queue_empty": found.queue_empty,
+    }
 
 
 def _operators(reports: list[RankReport]) -> list[pa.Table]:
@@ -150,7 +193,7 @@ def _without_host(operators: pa.Table) -> pa.Table:
     return operators
 
 
-def _run_facts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> dict[str, Any]:
+def _run_facts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> RunFacts:
     infos = [run.info(rank) for rank in run.ranks]
     durations = [row["duration_ms"] for r in reports for row in r.steps]
     repeated = _find_repeated_hosts(reports)
@@ -180,7 +223,7 @@ def _verdicts(run: TraceRun, analysis: Analysis, reports: list[RankReport]) -> l
     ]
 
 
-def _collectives(analysis: Analysis) -> dict[str, Any]:
+def _collectives(analysis: Analysis) -> CollectivesRecord:
     matches = analysis.matches
     waits = _waits_by_item(matches.members)
     names = (
@@ -188,19 +231,15 @@ def _collectives(analysis: Analysis) -> dict[str, Any]:
         *("participants", "expected", "point_to_point", "method", "confidence"),
         "last_arrival_ns",
     )
-    rows = zip(
-        matches.items["item"].to_pylist(),
-        *(matches.items[n].to_pylist() for n in names),
-        strict=True,
-    )
+    items: list[MatchedItem] = matches.items.select(names).to_pylist()
     return {
         "matched": matches.matched,
         "unmatched": matches.unmatched,
         "method": matches.method,
         "confidence": matches.confidence,
         "items": [
-            {**dict(zip(names, values, strict=True)), "wait_us": waits.get(item, {})}
-            for item, *values in rows
+            {**item, "wait_us": waits.get(number, {})}
+            for number, item in zip(matches.items["item"].to_pylist(), items, strict=True)
         ],
     }
 
@@ -233,14 +272,22 @@ def waits_by_rank(members: pa.Table) -> dict[int, CollectiveWaits]:
     )
 
 
-def _clock(analysis: Analysis) -> list[dict[str, Any]]:
+def _clock(analysis: Analysis) -> list[ClockRecord]:
     clocks = analysis.clocks
     columns = (clocks.ranks, clocks.hosts, clocks.offset_us, clocks.drift_ppm, clocks.residual_us)
-    names = ("rank", "host", "offset_us", "drift_ppm", "residual_us")
-    return [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return [
+        {
+            "rank": rank,
+            "host": host,
+            "offset_us": offset_us,
+            "drift_ppm": drift_ppm,
+            "residual_us": residual_us,
+        }
+        for rank, host, offset_us, drift_ppm, residual_us in zip(*columns, strict=True)
+    ]
 
 
-def _parallelism(analysis: Analysis) -> dict[str, Any]:
+def _parallelism(analysis: Analysis) -> ParallelismRecord:
     found = analysis.parallelism
     return {
         "dimensions": [
@@ -261,7 +308,7 @@ def _parallelism(analysis: Analysis) -> dict[str, Any]:
     }
 
 
-def _slowdown(analysis: Analysis) -> dict[str, Any] | None:
+def _slowdown(analysis: Analysis) -> SlowdownRecord | None:
     found = analysis.slowdown
     if found is None:
         return None
@@ -281,51 +328,50 @@ def _slowdown(analysis: Analysis) -> dict[str, Any] | None:
     }
 
 
-def _steps(reports: list[RankReport]) -> list[dict[str, Any]]:
+def _steps(reports: list[RankReport]) -> list[StepRecord]:
     return [{"rank": r.rank, **row} for r in reports for row in r.steps]
 
 
-def _blame(table: pa.Table) -> list[dict[str, Any]]:
+def _blame(table: pa.Table) -> list[BlameRecord]:
     """Return who made whom wait and by what, over all steps.
 
     The operator is that of the worst step.
     """
-    return [
-        {"culprit": culprit, "victim": victim, "cause": cause, **_sum_rows(rows)}
+    found: list[BlameRecord] = [
+        {"victim": victim, **_sum_rows(culprit, cause, rows)}
         for (culprit, victim, cause), rows in _blame_by(table, "culprit", "victim", "cause")
-    ][:TOP_BLAME]
+    ]
+    return found[:TOP_BLAME]
 
 
-def _culprits(table: pa.Table) -> list[dict[str, Any]]:
+def _culprits(table: pa.Table) -> list[CulpritRecord]:
     """Return the same, over all who waited."""
-    return [
-        {
-            "culprit": culprit,
-            "victims": len({row["victim"] for row in rows}),
-            "cause": cause,
-            **_sum_rows(rows),
-        }
+    found: list[CulpritRecord] = [
+        {"victims": len({row["victim"] for row in rows}), **_sum_rows(culprit, cause, rows)}
         for (culprit, cause), rows in _blame_by(table, "culprit", "cause")
-    ][:TOP_BLAME]
+    ]
+    return found[:TOP_BLAME]
 
 
-def _sum_rows(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _sum_rows(culprit: int, cause: str, rows: list[BlameRow]) -> BlameSum:
     return {
+        "culprit": culprit,
+        "cause": cause,
         "operator": rows[0]["operator"],
         "steps": len({row["step"] for row in rows}),
         "gpu_seconds": sum(row["gpu_seconds"] for row in rows),
     }
 
 
-def _blame_by(table: pa.Table, *names: str) -> list[tuple[tuple[Any, ...], list[dict[str, Any]]]]:
+def _blame_by(table: pa.Table, *names: str) -> list[tuple[tuple[Any, ...], list[BlameRow]]]:
     """Return rows of blame by these columns, in each the worst first; the largest sum first."""
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    found: dict[tuple[Any, ...], list[BlameRow]] = {}
     for row in _top(table, "gpu_seconds", table.num_rows):
         found.setdefault(tuple(row[name] for name in names), []).append(row)
     return sorted(found.items(), key=lambda pair: -sum(row["gpu_seconds"] for row in pair[1]))
 
 
-def _critical_path(path: pa.Table) -> dict[str, Any]:
+def _critical_path(path: pa.Table) -> CriticalPathRecord:
     """Return shares of the path by activity and by rank, and its longest pieces."""
     if not path.num_rows:
         return {"total_ms": 0.0, "by_activity": {}, "by_rank": {}, "longest": []}
@@ -335,8 +381,13 @@ def _critical_path(path: pa.Table) -> dict[str, Any]:
         "by_activity": _sums(path["activity"].to_pylist(), ms),
         "by_rank": _sums(path["rank"].to_pylist(), ms),
         "longest": [
-            {k: row[k] for k in ("rank", "step", "activity", "name")}
-            | {"duration_ms": row["dur_ns"] / 1e6}
+            {
+                "rank": row["rank"],
+                "step": row["step"],
+                "activity": row["activity"],
+                "name": row["name"],
+                "duration_ms": row["dur_ns"] / 1e6,
+            }
             for row in _top(path, "dur_ns", TOP_PATH)
         ],
     }
@@ -349,12 +400,12 @@ def _sums(keys: list[Any], ms: Any) -> dict[str, float]:
     return dict(sorted(sums.items(), key=lambda pair: -pair[1]))
 
 
-def _top(table: pa.Table, column: str, count: int) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = table.sort_by([(column, "descending")]).slice(0, count).to_pylist()
+def _top(table: pa.Table, column: str, count: int) -> list[Any]:
+    rows: list[Any] = table.sort_by([(column, "descending")]).slice(0, count).to_pylist()
     return rows
 
 
-def _by_text(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+def _by_text(mapping: Mapping[Any, T]) -> dict[str, T]:
     return {str(key): value for key, value in mapping.items()}
 
 

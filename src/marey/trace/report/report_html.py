@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from marey.model.system.html_templates import open_template, read_template
 from marey.model.system.page_code import Drawing, write_page_data
 from marey.trace.report.report_charts import area, draw_stacked_bars, legend, step_columns
+from marey.trace.report.report_types import RankColumn, RankRecord, ReportDocument
 from marey.trace.report.verdict_words import (
     advice,
     duration,
@@ -23,6 +24,7 @@ from marey.trace.report.verdict_words import (
     size,
     title,
 )
+from marey.trace.results import VerdictRecord
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -31,8 +33,6 @@ MOST_BARS = 32
 MOST_STEPS = 120
 LONGEST_NAME = 160
 BAR_WIDTH_PX = 120
-
-Document = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +55,64 @@ class Bar:
         return self.text
 
 
+class VerdictPart(TypedDict):
+    """A verdict in words."""
+
+    title: str
+    confidence: str
+    sentence: str
+    gain: str
+    operators: str
+    evidence: Sequence[str]
+    advice: str
+
+
+class RanksPart(TypedDict):
+    """The bars and the table of ranks."""
+
+    note: str
+    picture: str
+    legend: str
+    table: PageTable
+
+
+class StepsPart(TypedDict):
+    """The columns of steps."""
+
+    summary: str
+    picture: str
+    legend: str
+
+
+class NamesPart(TypedDict):
+    """The tables of kernels and operators."""
+
+    heading: str
+    kernels: PageTable
+    operators: PageTable
+
+
+class NetworkPart(TypedDict):
+    """The tables of communications."""
+
+    summary: str
+    bandwidth: PageTable
+    skew: PageTable
+
+
+class CausesPart(TypedDict):
+    """Who made whom wait, or the critical path alone."""
+
+    heading: str
+    path: str
+    blame: PageTable | None
+
+
 @dataclass(frozen=True, slots=True)
 class DrawnStep:
     """A step of the Marey view: what is drawn, and the code that draws it."""
 
-    data: Document
+    data: Mapping[str, Any]
     drawing: Drawing
 
     @property
@@ -68,7 +121,7 @@ class DrawnStep:
         return write_page_data(self.data)
 
 
-def report_html(document: Document, *, name: str = "", drawn: DrawnStep | None = None) -> str:
+def report_html(document: ReportDocument, *, name: str = "", drawn: DrawnStep | None = None) -> str:
     """Return the page of a report document; ``name`` is what the run is called."""
     return _open_template().render(
         heading=name[:LONGEST_NAME] or "Trace report",
@@ -95,7 +148,7 @@ def _open_template() -> Template:
     return open_template("marey.trace.report", "report.html", {"short": _short})
 
 
-def _subtitle(document: Document) -> str:
+def _subtitle(document: ReportDocument) -> str:
     run = document["run"]
     ranks = f"{run['ranks']} rank{'s' if run['ranks'] != 1 else ''}"
     if run["world_size"] > run["ranks"]:
@@ -105,7 +158,7 @@ def _subtitle(document: Document) -> str:
     return " · ".join([f"{ranks} on {hosts}", layout(document), *known])
 
 
-def _list_verdicts(document: Document) -> list[dict[str, Any]]:
+def _list_verdicts(document: ReportDocument) -> list[VerdictPart]:
     hosts = places(document)
     return [
         {
@@ -121,13 +174,13 @@ def _list_verdicts(document: Document) -> list[dict[str, Any]]:
     ]
 
 
-def _describe_gain(verdict: Mapping[str, Any], document: Document) -> str:
+def _describe_gain(verdict: VerdictRecord, document: ReportDocument) -> str:
     share = share_of_run(verdict, document)
     saved = f"Fixing it would save {duration(verdict['recoverable_ms'])}"
     return f"{saved} ({share:.0%} of the recording)." if share is not None else f"{saved}."
 
 
-def _list_facts(document: Document) -> list[tuple[str, str]]:
+def _list_facts(document: ReportDocument) -> list[tuple[str, str]]:
     run, found = document["run"], document["collectives"]
     active = [row for row in document["ranks"] if row["span_ms"] > 0]
     busy = [row["compute_ms"] / row["span_ms"] for row in active]
@@ -143,11 +196,11 @@ def _list_facts(document: Document) -> list[tuple[str, str]]:
     return facts
 
 
-def _show_ranks(document: Document) -> dict[str, Any]:
+def _show_ranks(document: ReportDocument) -> RanksPart:
     rows = document["ranks"]
     marked, where = culprits(document), places(document)
     shown = notable(rows, marked, MOST_BARS)
-    columns = (
+    columns: tuple[RankColumn, ...] = (
         *("compute_ms", "comm_ms", "exposed_comm_ms", "memcpy_ms", "busy_ms", "idle_ms"),
         *("idle_host_ms", "idle_unexplained_ms", "exposed_wait_ms", "recompute_ms"),
     )
@@ -177,16 +230,14 @@ def _show_ranks(document: Document) -> dict[str, Any]:
     }
 
 
-def culprits(document: Document) -> frozenset[int]:
+def culprits(document: ReportDocument) -> frozenset[int]:
     """Return ranks that a verdict names; a cause that all share singles nobody out."""
     whole = len(document["ranks"])
     named = [v["ranks"] for v in document["verdicts"] if len(v["ranks"]) < whole]
     return frozenset(rank for ranks in named for rank in ranks)
 
 
-def notable(
-    rows: Sequence[Mapping[str, Any]], marked: frozenset[int], most: int
-) -> list[Mapping[str, Any]]:
+def notable(rows: Sequence[RankRecord], marked: frozenset[int], most: int) -> list[RankRecord]:
     """Return at most ``most`` ranks: those marked, then from both ends of busy time.
 
     In rank order.
@@ -195,14 +246,14 @@ def notable(
         return list(rows)
     by_busy = sorted(rows, key=lambda row: row["busy_ms"])
     ends = [row for pair in zip(by_busy, reversed(by_busy), strict=True) for row in pair]
-    chosen: dict[int, Mapping[str, Any]] = {}
+    chosen: dict[int, RankRecord] = {}
     for row in [*(row for row in rows if row["rank"] in marked), *ends]:
         if len(chosen) < most:
             chosen.setdefault(row["rank"], row)
     return [chosen[rank] for rank in sorted(chosen)]
 
 
-def _show_steps(document: Document) -> dict[str, str] | None:
+def _show_steps(document: ReportDocument) -> StepsPart | None:
     steps = document["steps"]
     if not steps:
         return None
@@ -217,7 +268,7 @@ def _show_steps(document: Document) -> dict[str, str] | None:
     return {"summary": summary, "picture": step_columns(shown), "legend": legend(shown)}
 
 
-def _show_names(document: Document) -> dict[str, Any] | None:
+def _show_names(document: ReportDocument) -> NamesPart | None:
     kernels = document["kernels"]
     widest = max((row["share"] for row in kernels), default=0.0) or 1.0
     what = "Kernels" if document["run"]["has_device"] else "Operators on the host"
@@ -256,7 +307,7 @@ def _show_names(document: Document) -> dict[str, Any] | None:
     return {"heading": what, "kernels": table, "operators": operators}
 
 
-def _show_network(document: Document) -> dict[str, Any] | None:
+def _show_network(document: ReportDocument) -> NetworkPart | None:
     found = document["collectives"]
     if not found["items"]:
         return None
@@ -273,9 +324,9 @@ def _show_network(document: Document) -> dict[str, Any] | None:
                 size(row["bytes"]),
                 f"{row['count']:,}",
                 duration(row["transfer_median_us"] / 1e3),
-                f"{row['bus_gb_s']:.3g} GB/s",
+                f"{row['bus_gb_s'] or 0:.3g} GB/s",
                 row["groups"],
-                f"{row['slowest_group']}: {row['slowest_bus_gb_s']:.3g} GB/s",
+                f"{row['slowest_group']}: {row['slowest_bus_gb_s'] or 0:.3g} GB/s",
             ]
             for row in document["bandwidth"][:15]
         ),
@@ -299,7 +350,7 @@ def _show_network(document: Document) -> dict[str, Any] | None:
                 row["step"],
                 row["last_rank"],
                 duration(row["skew_us"] / 1e3),
-                duration(row["transfer_us"] / 1e3),
+                duration((row["transfer_us"] or 0.0) / 1e3),
                 "yes" if row["certain"] else "no",
             ]
             for row in late
@@ -310,7 +361,7 @@ def _show_network(document: Document) -> dict[str, Any] | None:
     return {"summary": summary, "bandwidth": bandwidth, "skew": skew}
 
 
-def _show_causes(document: Document) -> dict[str, Any] | None:
+def _show_causes(document: ReportDocument) -> CausesPart | None:
     blame = _make_table(
         ["because of", "ranks that waited", "cause", "operator", "steps", "GPU seconds"],
         (
@@ -340,7 +391,7 @@ def _show_causes(document: Document) -> dict[str, Any] | None:
     return None
 
 
-def _list_memory(document: Document) -> list[tuple[str, str]]:
+def _list_memory(document: ReportDocument) -> list[tuple[str, str]]:
     charts = []
     for row in document["memory"][:4]:
         for device in row["devices"]:

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +26,10 @@ from marey.model.system.process_limits import (
     choose_memory_limit,
     limit_this_process,
 )
+
+if TYPE_CHECKING:
+    from marey.trace.report.diff import DifferenceDocument
+    from marey.trace.report.report_types import ReportDocument
 
 MODULE = "marey.app.traces.children.report_process"
 
@@ -70,19 +74,19 @@ class ReportLine(msgspec.Struct):
 
 def make_report(
     folder: Path, cache: Path, progress: Callable[[float, float], None]
-) -> dict[str, Any]:
+) -> ReportDocument:
     """Return the document of `marey trace report --json`, made by a child process."""
-    return _ask_child(ReportFolder(str(folder), str(cache)), progress)
+    document: ReportDocument = _ask_child(ReportFolder(str(folder), str(cache)), progress)
+    return document
 
 
-def make_difference(a: RunSide, b: RunSide) -> dict[str, Any]:
+def make_difference(a: RunSide, b: RunSide) -> DifferenceDocument:
     """Return how run ``b`` differs from run ``a``, computed by a child process."""
-    return _ask_child(RunPair(a, b), lambda done, total: None)
+    document: DifferenceDocument = _ask_child(RunPair(a, b), lambda done, total: None)
+    return document
 
 
-def _ask_child(
-    subject: ReportFolder | RunPair, progress: Callable[[float, float], None]
-) -> dict[str, Any]:
+def _ask_child(subject: ReportFolder | RunPair, progress: Callable[[float, float], None]) -> Any:
     said = ReportLine()
 
     def listen(line: bytes) -> None:
@@ -97,11 +101,10 @@ def _ask_child(
             run_child_task(process, msgspec.json.encode(task), listen)
         if said.error or process.returncode:
             raise InvalidInput(said.error or describe_end(process.returncode))
-        document: dict[str, Any] = msgspec.json.decode(output.read_bytes())
-    return document
+        return msgspec.json.decode(output.read_bytes())
 
 
-def _write_report(subject: ReportFolder, send_line: Callable[[ReportLine], None]) -> dict[str, Any]:
+def _write_report(subject: ReportFolder, send_line: Callable[[ReportLine], None]) -> ReportDocument:
     from marey.trace.report.report_document import report_document
 
     return report_document(
@@ -111,7 +114,7 @@ def _write_report(subject: ReportFolder, send_line: Callable[[ReportLine], None]
     )
 
 
-def _write_difference(pair: RunPair) -> dict[str, Any]:
+def _write_difference(pair: RunPair) -> DifferenceDocument:
     from marey.trace.report.diff import compare
     from marey.trace.report.report_document import clean
     from marey.trace.report.run_profile import profile_run
@@ -121,7 +124,7 @@ def _write_difference(pair: RunPair) -> dict[str, Any]:
         profile_run(open_run(side.paths, cache=side.cache), steps=side.steps)
         for side in (pair.a, pair.b)
     )
-    document: dict[str, Any] = clean(compare(*sides).as_dict())
+    document: DifferenceDocument = clean(compare(*sides).as_dict())
     return document
 
 
@@ -136,7 +139,7 @@ def main() -> int:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=ReportTask)
         limit_this_process(task.memory_bytes, task.cpu_seconds)
         subject = task.subject
-        document = (
+        document: ReportDocument | DifferenceDocument = (
             _write_difference(subject)
             if isinstance(subject, RunPair)
             else _write_report(subject, send_line)

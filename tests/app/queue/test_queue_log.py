@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from marey.app.queue.queue_log import KIND, STARTED, STARTS_SOON, QueueLog, compute_shares
+from marey.app.queue.queue_log import KIND, STARTED, STARTS_SOON, QueueLog
 from marey.live.cluster_table import ClusterTable
 from marey.model.times import MINUTE_MS
 from marey.notify.notices import Notice
@@ -79,6 +79,9 @@ def test_the_record_survives_a_restart(watched: tuple[QueueLog, list[Notice], in
     again = read_record(record.to_document())
     assert again.list_forecasts() == record.list_forecasts()
     assert list(again.rooms) == list(record.rooms)
+    assert again.recent == record.recent
+    assert again.recent.rows
+    assert again.shares == record.shares
     store = open_store(None)
     store.put_document(KIND, "default", record.to_document())
     assert QueueLog(store).records["default"].open.keys() == record.open.keys()
@@ -133,9 +136,3 @@ def test_a_requeue_or_a_clock_that_jumps_back_scores_nothing_from_before_the_for
     record.note_start("a", 5_000)
     assert not record.done
     assert not record.open
-
-
-def test_the_shares_of_limits_come_from_what_has_ended_by_now() -> None:
-    row = {"start_ms": 0, "end_ms": 1_800_000, "time_limit_s": 3600}
-    later = {**row, "end_ms": 90 * DAY_MS}
-    assert set(compute_shares([row] * 60 + [later] * 60, 1_900_000)) == {0.5}

@@ -79,7 +79,11 @@ def forecast_line(
     line: Line, record: QueueRecord, futures: int
 ) -> dict[str, tuple[StartForecast, StartForecast | None, StartForecast | None]]:
     """Return per waiting workload what is shown, and behind it the simulated and the learned."""
-    simulated = simulate_starts(line, shares=record.shares, futures=futures) if line.hosts else {}
+    simulated = (
+        simulate_starts(line, shares=record.shares, recent=record.recent, futures=futures)
+        if line.hosts
+        else {}
+    )
     learned = forecast_waiting(record.forecaster, line) if record.forecaster else {}
     first, misses = prefer_learned(record), measure_misses(record)
     found = {}

@@ -6,20 +6,19 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-import numpy as np
-
 from marey.app.queue.live_line import build_line_of
 from marey.live.frames import Frame
 from marey.model.errors import MareyError, NotFound
 from marey.model.protocols import Store, WorkloadQuery
-from marey.model.tables import WorkloadRow
 from marey.model.times import DAY_MS, HOUR_MS, MINUTE_MS
 from marey.model.workloads import WorkloadState
 from marey.notify.notices import Notice
-from marey.queue.waiting.forecast_record import GUESSED_SHARES, KeptForecast, StartForecast
+from marey.queue.waiting.arrivals import sample_arrivals
+from marey.queue.waiting.forecast_record import KeptForecast, StartForecast
 from marey.queue.waiting.free_room import measure_free_room
 from marey.queue.waiting.line import Line, Waiter
 from marey.queue.waiting.queue_record import LEARNED, SIMULATION, QueueRecord, read_record
+from marey.queue.waiting.run_shares import compute_shares
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +29,6 @@ SOON_S = 15 * 60
 STARTS_SOON, STARTED = "queue_starts_soon", "queue_started"
 _FUTURES = 12
 _WALL_GAP_S = 5.0
-_FEW_ENDED = 50
 
 
 class QueueLog:
@@ -98,7 +96,7 @@ class QueueLog:
         line = build_line_of(frame)
         notices = list(self._score_starts(record, frame))
         if line.waiters and line.hosts:
-            self._learn_shares(record, cluster, now_ms)
+            self._learn_habits(record, cluster, now_ms)
             self._learn_waits(record, cluster, now_ms)
             notices += self._forecast(record, cluster, line)
         if not record.rooms or now_ms - record.rooms[-1].time_ms >= ROOM_MS:
@@ -167,15 +165,17 @@ class QueueLog:
                 place = (cluster, workload)
                 yield _make_notice(STARTS_SOON, title, place, time_ms=line.time_ms, owner=owner)
 
-    def _learn_shares(self, record: QueueRecord, cluster: str, now_ms: int) -> None:
-        """Learn once an hour which shares of their limits this site's workloads used lately."""
+    def _learn_habits(self, record: QueueRecord, cluster: str, now_ms: int) -> None:
+        """Learn once an hour who came lately, and which shares of their limits workloads used."""
         if now_ms - self._learned_ms.get(cluster, -HOUR_MS) < HOUR_MS:
             return
         self._learned_ms[cluster] = now_ms
         query = WorkloadQuery(
             cluster=cluster, from_ms=now_ms - 7 * DAY_MS, to_ms=now_ms, limit=5000
         )
-        record.shares = compute_shares(self._store.workloads(query).to_pylist(), now_ms)
+        rows = self._store.workloads(query).to_pylist()
+        record.shares = compute_shares(rows, now_ms)
+        record.recent = sample_arrivals(rows, now_ms)
 
     def _learn_waits(self, record: QueueRecord, cluster: str, now_ms: int) -> None:
         """Fit the model anew every few hours to the site's own history; too little is no error."""
@@ -188,22 +188,6 @@ class QueueLog:
             record.forecaster, record.no_model = fit_site(self._store, cluster, now_ms), ""
         except MareyError as error:
             record.no_model = str(error)
-
-
-def compute_shares(rows: list[WorkloadRow], now_ms: int) -> tuple[float, ...]:
-    """Return quantiles of run time over limit of what has ended; a guess where that is little."""
-    used = [
-        (row["end_ms"] - row["start_ms"]) / 1000.0 / row["time_limit_s"]
-        for row in rows
-        if row["start_ms"] is not None
-        and row["end_ms"] is not None
-        and row["end_ms"] <= now_ms
-        and row["time_limit_s"]
-    ]
-    if len(used) < _FEW_ENDED:
-        return GUESSED_SHARES
-    shares = np.clip(np.quantile(used, np.linspace(0.05, 0.95, 10)), 0.001, 1.0)
-    return tuple(round(float(share), 4) for share in shares)
 
 
 def _make_kept(

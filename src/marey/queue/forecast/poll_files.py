@@ -4,6 +4,8 @@ Cedar).
 
 from __future__ import annotations
 
+import re
+from hashlib import blake2b
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +25,17 @@ from marey.queue.forecast.poll_table import (
 )
 
 _TIMES = ("poll_time", "submit_time", "eligible_time")
-_NEEDED = (
-    "job_unique_id",
-    "poll_time",
-    "submit_time",
-    "time_limit_sec",
-    "req_cpus",
-    "poll_wait_sec",
-)
+_NEEDED = ("job_unique_id", "poll_time", "submit_time", "req_cpus")
+# One of each of these pairs: a length in seconds, or what it is computed from.
+_LIMITS, _WAITS = ("time_limit_sec", "time_limit"), ("poll_wait_sec", "start_time")
 _PARTITIONS = ("partition_id_y", "partition_id")
-_NUMBERS = ("account_id", "req_mem_total", "priority_y", *AHEAD, *RUNNING, *SHARES)
+# What sites write for a limit that is none; a year is longer than any wait that is forecast.
+_NO_LIMIT, _NO_LIMIT_S = ("unlimited", "infinite", "inf", "partition_limit"), 365 * 86400.0
+_SPAN = re.compile(r"(?:(\d+)(?:-| days? ))?(\d+):(\d\d)(?::(\d\d))?(?:\.\d+)?")
+# Tasks of an array (41_7) come behind each other, and none is another job.
+_TASKS = 1_000_000
+_LARGEST, _MUCH = 2**62, 1e15
+_NUMBERS = ("req_mem_total", "priority_y", *AHEAD, *RUNNING, *SHARES)
 
 
 def read_polls(folder: Path) -> PollTable:
@@ -55,11 +58,15 @@ def _read_poll_file(path: Path) -> PollTable:
             f"{shown(path.name)} is not a poll snapshot in CSV: {shown(str(error))}"
         ) from error
     missing = [name for name in _NEEDED if name not in names]
-    partition = next((name for name in _PARTITIONS if name in names), None)
-    if missing or partition is None:
-        wanted = allowed([*missing, *([] if partition else ["partition_id_y"])])
-        raise InvalidInput(f"{shown(path.name)} lacks the columns {wanted} of a poll snapshot.")
-    wanted_names = [*_NEEDED, *_TIMES, partition, "req_tres", *_NUMBERS]
+    for choice in (_LIMITS, _WAITS, _PARTITIONS):
+        missing += [choice[0]] if not set(choice) & set(names) else []
+    if missing:
+        raise InvalidInput(
+            f"{shown(path.name)} lacks the columns {allowed(missing)} of a poll snapshot."
+        )
+    partition = next(name for name in _PARTITIONS if name in names)
+    wanted_names = [*_NEEDED, *_TIMES, partition, "account_id", "req_tres", *_LIMITS, *_WAITS]
+    wanted_names += _NUMBERS
     columns = [name for name in dict.fromkeys(wanted_names) if name in names]
     options = pacsv.ConvertOptions(
         include_columns=columns, column_types=dict.fromkeys(columns, pa.string())
@@ -73,11 +80,8 @@ def _read_poll_file(path: Path) -> PollTable:
 
 def _build_table(table: pa.Table, partition: str) -> PollTable:
     def number(name: str) -> Floats:
-        if name not in table.column_names:
-            return np.zeros(table.num_rows)
-        text = table[name]
-        empty = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
-        return np.asarray(np.nan_to_num(pc.cast(empty, pa.float64()).to_numpy(), nan=0.0))
+        # A level of fair share is infinite where an account has used nothing.
+        return np.nan_to_num(_read_numbers(table, name), nan=0.0, posinf=_MUCH, neginf=-_MUCH)
 
     def moment(name: str) -> Ints:
         return _read_moments(table, name)
@@ -86,20 +90,21 @@ def _build_table(table: pa.Table, partition: str) -> PollTable:
     eligible = moment("eligible_time") if "eligible_time" in table.column_names else submit
     late = eligible > poll
     resources = table["req_tres"].combine_chunks() if "req_tres" in table.column_names else None
-    wait = number("poll_wait_sec")
+    wait = _read_waits(table, poll)
     return PollTable(
-        job=number("job_unique_id").astype(np.int64),
+        job=_read_codes(table, "job_unique_id"),
         poll_s=poll,
-        submit_s=submit,
+        # Clocks differ: nobody waits at a poll who was submitted after it.
+        submit_s=np.minimum(submit, poll),
         eligible_s=np.where(late, poll, eligible),
         ineligible=late,
-        partition=number(partition).astype(np.int64),
-        account=number("account_id").astype(np.int64),
+        partition=_read_codes(table, partition),
+        account=_read_codes(table, "account_id"),
         cpus=number("req_cpus"),
         memory_mb=number("req_mem_total"),
         gpus=_read_count(resources, r"gres/gpu(?::[^=,]+)?=(?P<n>\d+)", 0.0, table.num_rows),
         nodes=_read_count(resources, r"node=(?P<n>\d+)", 1.0, table.num_rows),
-        limit_s=number("time_limit_sec"),
+        limit_s=_read_limits(table),
         priority=number("priority_y"),
         ahead=np.column_stack([number(name) for name in AHEAD]),
         running=np.column_stack([number(name) for name in RUNNING]),
@@ -108,18 +113,85 @@ def _build_table(table: pa.Table, partition: str) -> PollTable:
     )
 
 
+def _read_numbers(table: pa.Table, name: str) -> Floats:
+    """Return a column of numbers, NaN where it is empty; zeros where there is no such column."""
+    if name not in table.column_names:
+        return np.zeros(table.num_rows)
+    text = pc.utf8_trim_whitespace(table[name])
+    empty = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+    try:
+        return np.asarray(pc.cast(empty, pa.float64()).to_numpy())
+    except pa.ArrowInvalid as error:
+        raise InvalidInput(f"Column {name} is not of numbers: {shown(str(error))}") from error
+
+
+def _read_codes(table: pa.Table, name: str) -> Ints:
+    """Return a column of names as numbers: the number it is, or one made of the text."""
+    if name not in table.column_names:
+        return np.zeros(table.num_rows, np.int64)
+    coded = table[name].combine_chunks().dictionary_encode()
+    codes = np.array([_number_name(text or "") for text in coded.dictionary.to_pylist()], np.int64)
+    places = coded.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
+    return np.append(codes, 0)[places]
+
+
+def _number_name(text: str) -> int:
+    plain = text.strip().removesuffix(".0")
+    number, _, task = plain.partition("_")
+    if plain.isdecimal() and int(plain) < _LARGEST:
+        return int(plain)
+    if number.isdecimal() and task.isdecimal() and int(number) < _LARGEST // _TASKS:
+        return int(number) * _TASKS + int(task) % _TASKS
+    return int.from_bytes(blake2b(plain.encode(), digest_size=7).digest()) if plain else 0
+
+
+def _read_limits(table: pa.Table) -> Floats:
+    """Return time limits in seconds, a year where there is none; 0 where nothing is said."""
+    name = next(name for name in _LIMITS if name in table.column_names)
+    coded = table[name].combine_chunks().dictionary_encode()
+    known = [_parse_limit(name, text or "") for text in coded.dictionary.to_pylist()]
+    places = coded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+    return np.minimum(np.append(np.array(known, np.float64), 0.0)[places], _NO_LIMIT_S)
+
+
+def _parse_limit(name: str, text: str) -> float:
+    plain = text.strip().lower()
+    if plain in _NO_LIMIT:
+        return _NO_LIMIT_S
+    if plain in ("", "nan"):
+        return 0.0
+    if found := _SPAN.fullmatch(plain):
+        days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+        return days * 86400.0 + hours * 3600.0 + minutes * 60.0 + seconds
+    try:
+        return max(0.0, float(plain))
+    except ValueError as error:
+        raise InvalidInput(
+            f"{name} is '{shown(text)}'; seconds, 7-00:00:00 or UNLIMITED are allowed."
+        ) from error
+
+
+def _read_waits(table: pa.Table, poll: Ints) -> Floats:
+    """Return how long each still waited, NaN where that is not known (yet)."""
+    if _WAITS[0] in table.column_names:
+        return _read_numbers(table, _WAITS[0])
+    return _read_seconds(table, _WAITS[1]) - poll
+
+
 def _read_moments(table: pa.Table, name: str) -> Ints:
     """Return a column of ISO times as seconds UTC; what is no time counts as the poll's own."""
-    text = pc.utf8_slice_codeunits(table[name], 0, 19)
-    parsed = pc.strptime(text, format="%Y-%m-%d %H:%M:%S", unit="s", error_is_null=True)
-    seconds = pc.cast(parsed, pa.int64())
+    seconds = _read_seconds(table, name)
     if name == "poll_time":
-        if seconds.null_count:
+        if np.isnan(seconds).any():
             raise InvalidInput("A poll_time is not a time like 2021-05-01 12:00:00.")
-        return np.asarray(seconds.to_numpy(), dtype=np.int64)
-    polls = _read_moments(table, "poll_time")
-    values = np.nan_to_num(pc.cast(seconds, pa.float64()).to_numpy(), nan=-1.0)
-    return np.where(values < 0, polls, values).astype(np.int64)
+        return seconds.astype(np.int64)
+    return np.where(np.isnan(seconds), _read_seconds(table, "poll_time"), seconds).astype(np.int64)
+
+
+def _read_seconds(table: pa.Table, name: str) -> Floats:
+    text = pc.replace_substring(pc.utf8_slice_codeunits(table[name], 0, 19), "T", " ")
+    parsed = pc.strptime(text, format="%Y-%m-%d %H:%M:%S", unit="s", error_is_null=True)
+    return np.asarray(pc.cast(pc.cast(parsed, pa.int64()), pa.float64()).to_numpy())
 
 
 def _read_count(text: pa.Array | None, pattern: str, default: float, rows: int) -> Floats:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 ENOUGH_SCORED = 30
-# Shares of the limit that workloads run, where the site's own are not known: most end early.
-GUESSED_SHARES = (0.02, 0.1, 0.25, 0.5, 0.8, 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marey.queue.waiting.arrivals import RecentArrivals, read_arrivals
 from marey.queue.waiting.forecast_record import (
     ENOUGH_SCORED,
-    GUESSED_SHARES,
     KeptForecast,
     StartForecast,
 )
 from marey.queue.waiting.free_room import FreeRoom
+from marey.queue.waiting.run_shares import GUESSED, RunShares
 
 if TYPE_CHECKING:
     from marey.queue.forecast.forecaster import Forecaster
@@ -62,7 +63,9 @@ class QueueRecord:
     cancelled: int = 0
     # Workloads that were told to start soon, so that nobody is told twice.
     announced: set[str] = field(default_factory=set)
-    shares: tuple[float, ...] = GUESSED_SHARES
+    shares: RunShares = GUESSED
+    # Who came lately, so that simulated futures let the like come again.
+    recent: RecentArrivals = field(default_factory=RecentArrivals)
     # The model learned from the site's own history, or why there is none; fitted anew after a
     # restart.
     forecaster: Forecaster | None = None
@@ -121,7 +124,8 @@ class QueueRecord:
             "rooms": [asdict(room) for room in self.rooms],
             "cancelled": self.cancelled,
             "announced": sorted(self.announced),
-            "shares": list(self.shares),
+            "run_shares": [list(shares) for shares in self.shares],
+            "recent": self.recent.to_document(),
         }
 
 
@@ -130,7 +134,8 @@ def read_record(document: Mapping[str, Any]) -> QueueRecord:
     record = QueueRecord(
         cancelled=int(document.get("cancelled", 0)),
         announced=set(document.get("announced", ())),
-        shares=tuple(document.get("shares") or GUESSED_SHARES),
+        shares=tuple(tuple(shares) for shares in document.get("run_shares") or GUESSED),
+        recent=read_arrivals(document.get("recent")),
     )
     for row in document.get("open", ()):
         record.keep(KeptForecast(**row))

@@ -34,7 +34,7 @@ def test_a_sacct_listing_is_read(tmp_path: Path) -> None:
     assert jobs.wait_s.tolist() == [1.0, 302.0]
     assert jobs.limit_ms.tolist() == [3_600_000, 86_400_000]
     assert (policy.backfill, jobs.projects) == ("conservative", ("cv", "nlp"))
-    assert jobs.notes[0].startswith("2 jobs that have not run")
+    assert jobs.notes[1].startswith("2 jobs that have not run")
 
 
 def test_a_listing_without_its_columns_is_refused_with_the_command(tmp_path: Path) -> None:

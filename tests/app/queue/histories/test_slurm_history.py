@@ -43,6 +43,36 @@ def test_the_mean_wait_under_another_policy_comes_near_a_real_slurms(
     assert (np.abs(told - real.wait_s) <= 10.0).mean() >= 0.65
 
 
+@pytest.mark.data
+@pytest.mark.parametrize("history", ["easy", "strict"])
+@pytest.mark.parametrize(
+    ("backfill", "truth", "limit"), [("none", "strict", 0.06), ("conservative", "easy", 0.08)]
+)
+def test_without_slurm_conf_the_waits_come_as_near(
+    data_dir: Path, tmp_path: Path, history: str, backfill: str, truth: str, limit: float
+) -> None:
+    recorded = data_dir / "jobs" / "slurm-policies"
+    listing = (recorded / history / "scontrol-show-jobs.txt").read_text()
+    # Printed twice, each job is still one.
+    (tmp_path / "scontrol-show-jobs.txt").write_text(2 * listing)
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"order": "fifo", "backfill": backfill}))
+    answer = answer_what_if(tmp_path, policy)
+    real, _ = read_history(recorded / truth)
+    told = np.array([row["wait_s"] for row in answer["jobs"]])
+    assert answer["mean_wait_s"] == pytest.approx(real.wait_s.mean(), rel=limit)
+    assert (np.abs(told - real.wait_s) <= 10.0).mean() >= 0.65
+    assert answer["notes"][0].startswith("There is no slurm.conf")
+
+
+def test_old_listings_name_the_gpus_of_a_node_under_gres(tmp_path: Path) -> None:
+    text = "".join(JOB.format(id=i, limit="00:05:00") for i in range(1, 3))
+    (tmp_path / "scontrol-show-jobs.txt").write_text(
+        text.replace("TresPerNode=gres:gpu:4", "Gres=gpu:4")
+    )
+    assert read_history(tmp_path)[0].gpus.tolist() == [8, 8]
+
+
 def test_a_history_without_configuration_tells_its_hosts_and_its_policy(tmp_path: Path) -> None:
     text = "".join(JOB.format(id=i, limit="UNLIMITED") for i in range(1, 3))
     (tmp_path / "scontrol-show-jobs.txt").write_text(text)

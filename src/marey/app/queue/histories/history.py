@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from marey.app.queue.histories.job_records import build_recorded_jobs
+import numpy as np
+
+from marey.app.queue.histories.job_records import JobRecord, build_recorded_jobs
 from marey.app.queue.histories.public_traces import (
     HELIOS_COLUMNS,
     PHILLY_COLUMNS,
@@ -18,7 +20,7 @@ from marey.app.queue.histories.public_traces import (
 )
 from marey.app.queue.histories.sacct_text import SACCT_FILE, read_sacct_text
 from marey.app.queue.histories.scontrol_jobs import JOBS_FILE, read_scontrol_jobs
-from marey.app.queue.histories.slurm_config import find_policy, read_slurm_config
+from marey.app.queue.histories.slurm_config import find_policy, guess_pace, read_slurm_config
 from marey.model.errors import InvalidInput, NotFound, shown
 from marey.queue.policy.policy import Policy, parse_policy
 from marey.queue.policy.recorded_jobs import RecordedJobs
@@ -36,17 +38,33 @@ def read_history(path: Path) -> tuple[RecordedJobs, Policy]:
         raise NotFound(f"There is no {shown(str(path))}.")
     folder = path if path.is_dir() else path.parent
     if path.name == JOBS_FILE or (path.is_dir() and (path / JOBS_FILE).is_file()):
-        config = read_slurm_config(folder / CONFIG_FILE)
         records = read_scontrol_jobs(folder)
         backfilled = any(record.backfilled for record in records)
-        return build_recorded_jobs(records, config), find_policy(config, backfilled=backfilled)
+        return _join_config(records, folder, backfilled=backfilled)
     listing = path / SACCT_FILE if path.is_dir() else path
     if listing.is_file() and _is_sacct(listing):
-        config = read_slurm_config(folder / CONFIG_FILE)
-        jobs = build_recorded_jobs(read_sacct_text(listing), config)
         # A listing does not say who started a job; what Slurm does unless told otherwise counts.
-        return jobs, find_policy(config, backfilled=True)
+        return _join_config(read_sacct_text(listing), folder, backfilled=True)
     return _read_trace(path), Policy(placement="most_allocated")
+
+
+def _join_config(
+    records: list[JobRecord], folder: Path, *, backfilled: bool
+) -> tuple[RecordedJobs, Policy]:
+    """Return the jobs and the policy, as slurm.conf tells it, or else as the jobs let one guess."""
+    config = read_slurm_config(folder / CONFIG_FILE)
+    policy = find_policy(config, backfilled=backfilled)
+    if config.lines:
+        return build_recorded_jobs(records, config), policy
+    runs = [record.run_s for record in records if record.run_s is not None]
+    policy = guess_pace(policy, float(np.median(runs)) if runs else 0.0)
+    order = "planned backfill" if backfilled else "strict order"
+    note = (
+        f"There is no {CONFIG_FILE}: the jobs are taken to have been scheduled in {order}, "
+        f"{f'every {policy.interval_s:g} s, ' if backfilled else ''}"
+        "on the hosts that they name."
+    )
+    return build_recorded_jobs(records, config, [note]), policy
 
 
 def read_policy(path: Path, base: Policy | None = None) -> Policy:

@@ -25,7 +25,8 @@ def read_scontrol_jobs(folder: Path) -> list[JobRecord]:
     """Return the jobs of a folder that asked for GPUs."""
     path = folder / JOBS_FILE
     texts = _split_records(path.read_text("utf-8", "replace"))
-    records = [record for record in map(_parse_record, texts) if record is not None]
+    # What was printed twice is one job.
+    records = [one for one in map(_parse_record, dict.fromkeys(texts)) if one is not None]
     if not records:
         raise InvalidInput(
             f"{shown(str(path))} holds no job; nothing can be replayed.", code="no_history"
@@ -82,7 +83,10 @@ def _parse_record(line: str) -> JobRecord | None:
 
 def _parse_request(fields: dict[str, str], hosts: int) -> tuple[GpuCount, ...]:
     """Return the GPUs asked for on each host."""
-    per_node = parse_gpu_counts(fields.get("TresPerNode", "").replace("(null)", ""))
+    # Until Slurm 18 the request stands under Gres.
+    per_node = parse_gpu_counts(
+        (fields.get("TresPerNode") or fields.get("Gres", "")).replace("(null)", "")
+    )
     if count_gpus(per_node):
         return per_node
     total = parse_gpu_counts(

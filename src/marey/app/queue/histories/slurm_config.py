@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from marey.queue.policy.policy import Policy
@@ -19,6 +19,9 @@ _BATCH_SCHED_DELAY_S, _PRIORITY_CALC_S = 3, 300
 # slurmctld's background thread looks once a second whether anything is to be scheduled.
 _TICK_S = 1.0
 _WEEK_S = 7 * 86400
+# A site without slurm.conf is taken to look so often that jobs of half an hour hardly notice:
+# Slurm's defaults there, and proportionally oftener where jobs are shorter.
+_USUAL_RUN_S = 1800
 _WEIGHTS = {
     "age": "priorityweightage",
     "size": "priorityweightjobsize",
@@ -127,6 +130,17 @@ def find_policy(config: SlurmConfig, *, backfilled: bool = False) -> Policy:
         recalculate_s=60.0 * _read_number(config.get("prioritycalcperiod"), _PRIORITY_CALC_S // 60),
         partitions=partitions if tiers else (),
         preemption=_read_preemption(config),
+    )
+
+
+def guess_pace(policy: Policy, typical_run_s: float) -> Policy:
+    """Return the policy of a site whose slurm.conf is not there, at a pace that suits its jobs."""
+    part = min(1.0, typical_run_s / _USUAL_RUN_S)
+    return replace(
+        policy,
+        interval_s=max(1.0, round(part * _BF_INTERVAL_S)),
+        resolution_s=max(1.0, round(part * _BF_RESOLUTION_S)),
+        submit_delay_s=float(round(part * _BATCH_SCHED_DELAY_S)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any, cast
 
 import numpy as np
@@ -84,7 +85,7 @@ def test_as_many_come_as_came_yesterday_at_their_time_of_day() -> None:
 
 def test_the_sample_survives_a_restart() -> None:
     recent = sample_arrivals(make_day([5.0, 1.0]), NOW_MS)
-    assert read_arrivals(recent.to_document()) == recent
+    assert read_arrivals(asdict(recent)) == recent
     assert read_arrivals(None) == RecentArrivals()
 
 

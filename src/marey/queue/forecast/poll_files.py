@@ -132,7 +132,7 @@ def _read_codes(table: pa.Table, name: str) -> Ints:
     coded = table[name].combine_chunks().dictionary_encode()
     codes = np.array([_number_name(text or "") for text in coded.dictionary.to_pylist()], np.int64)
     places = coded.indices.fill_null(len(codes)).to_numpy(zero_copy_only=False)
-    return np.append(codes, 0)[places]
+    return np.asarray(np.append(codes, 0)[places], np.int64)
 
 
 def _number_name(text: str) -> int:
@@ -151,7 +151,8 @@ def _read_limits(table: pa.Table) -> Floats:
     coded = table[name].combine_chunks().dictionary_encode()
     known = [_parse_limit(name, text or "") for text in coded.dictionary.to_pylist()]
     places = coded.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
-    return np.minimum(np.append(np.array(known, np.float64), 0.0)[places], _NO_LIMIT_S)
+    limits = np.append(np.array(known, np.float64), 0.0)[places]
+    return np.asarray(np.minimum(limits, _NO_LIMIT_S))
 
 
 def _parse_limit(name: str, text: str) -> float:

@@ -8,7 +8,7 @@ ahead, and who is small is backfilled. The last day's submissions come again at 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,6 @@ class RecentArrivals:
     until_ms: int = 0
     period_ms: int = _DAY_MS
     weight: float = 1.0
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the sample as JSON."""
-        return asdict(self)
 
 
 def read_arrivals(document: Mapping[str, Any] | None) -> RecentArrivals:

@@ -125,7 +125,7 @@ class QueueRecord:
             "cancelled": self.cancelled,
             "announced": sorted(self.announced),
             "run_shares": [list(shares) for shares in self.shares],
-            "recent": self.recent.to_document(),
+            "recent": asdict(self.recent),
         }
 
 

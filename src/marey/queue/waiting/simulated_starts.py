@@ -125,8 +125,8 @@ def _simulate_group(
         depth=100,
     )
     # In the order of submission nobody is overtaken, and nothing moves.
-    moving = np.mean([arrival.overtakes > 0 for arrival in group.arrivals] or [0.0])
-    spread = _RANK_SPREAD * 2.0 * len(waiters) * float(moving)
+    moving = sum(arrival.overtakes > 0 for arrival in group.arrivals)
+    spread = _RANK_SPREAD * 2.0 * len(waiters) * moving / max(len(group.arrivals), 1)
     starts = np.full((futures, len(waiters)), np.nan)
     for i in range(futures):
         came, after_ms = draw_arrivals(

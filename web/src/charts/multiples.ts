@@ -230,16 +230,23 @@ function drawHistogram(
   context.fill();
 }
 
+/** The values between which a plot is drawn: everybody's, or its own. */
+function rangeOf(
+  multiple: Multiple,
+  style: MultiplesStyle,
+): { low: number; high: number; span: number } {
+  const present = multiple.line.filter((value): value is number => value !== null);
+  const own = !style.shared && present.length > 0;
+  const [low, high] = own ? [Math.min(...present), Math.max(...present)] : style.limits;
+  return { low, high, span: high > low ? high - low : 1 };
+}
+
 function drawLine(
   context: CanvasRenderingContext2D,
   { x, y, width, height, multiple }: Cell,
   style: MultiplesStyle,
 ): void {
-  const present = multiple.line.filter((value): value is number => value !== null);
-  let [low, high] = style.limits;
-  if (!style.shared && present.length > 0)
-    [low, high] = [Math.min(...present), Math.max(...present)];
-  const span = high > low ? high - low : 1;
+  const { low, high, span } = rangeOf(multiple, style);
   const step = multiple.line.length > 1 ? width / (multiple.line.length - 1) : 0;
   context.strokeStyle = css(multiple.colour);
   context.lineWidth = 1;
@@ -264,11 +271,7 @@ function drawStrip(
   { x, y, width, height, multiple }: Cell,
   style: MultiplesStyle,
 ): void {
-  const present = multiple.line.filter((value): value is number => value !== null);
-  let [low, high] = style.limits;
-  if (!style.shared && present.length > 0)
-    [low, high] = [Math.min(...present), Math.max(...present)];
-  const span = high > low ? high - low : 1;
+  const { low, span } = rangeOf(multiple, style);
   const mark = Math.min(4, width * 0.04);
   context.fillStyle = css(multiple.colour);
   context.fillRect(x, y, mark, height);

@@ -2,7 +2,7 @@
 
 import { Popover as RadixPopover } from "radix-ui";
 import type { ButtonHTMLAttributes, ReactNode } from "react";
-import { useId } from "react";
+import { useEffect, useId, useState } from "react";
 import { sparklinePath } from "@/base/sparkline";
 import type { IconName } from "@/base/ui/Icon";
 import { Icon } from "@/base/ui/Icon";
@@ -263,5 +263,44 @@ export function Sparkline({
     >
       <path d={path} />
     </svg>
+  );
+}
+
+/** A search field: what is typed counts on Enter, and at once where it was emptied. */
+export function SearchField({
+  label,
+  placeholder,
+  text: searched,
+  onSearch,
+}: {
+  label: string;
+  placeholder: string;
+  text: string;
+  onSearch: (text: string) => void;
+}) {
+  const id = useId();
+  const [text, setText] = useState(searched);
+  useEffect(() => setText(searched), [searched]);
+  return (
+    <form
+      className={ui["field"]}
+      role="search"
+      onSubmit={(event) => {
+        event.preventDefault();
+        onSearch(text);
+      }}
+    >
+      <label htmlFor={id}>{label}</label>
+      <input
+        id={id}
+        type="search"
+        value={text}
+        placeholder={placeholder}
+        onChange={(event) => {
+          setText(event.target.value);
+          if (event.target.value === "") onSearch("");
+        }}
+      />
+    </form>
   );
 }

@@ -114,6 +114,16 @@ export interface RuleBoard {
   problem: string | null;
 }
 
+/** The field in each place; a rule keeps its place while it is violated. */
+export function useSlots(entries: RuleEntry[], page: number): readonly (string | null)[] {
+  const previous = useRef<readonly (string | null)[]>([]);
+  return useMemo(() => {
+    const next = assignSlots(previous.current, entries, page);
+    if (page === 0) previous.current = next;
+    return next;
+  }, [entries, page]);
+}
+
 /**
  * Everything a rule bar needs. `page` chooses which eight violated rules have places; with `only` the board is about
  * one workload and its GPUs (give the same set object while it is the same); `at` is a past moment, null is now.
@@ -140,12 +150,7 @@ export function useRuleBoard(
     () => ruleEntries(rules.data ?? [], lenses, verdicts),
     [rules.data, lenses, verdicts],
   );
-  const previous = useRef<readonly (string | null)[]>([]);
-  const slots = useMemo(() => {
-    const next = assignSlots(previous.current, entries, page);
-    if (page === 0) previous.current = next;
-    return next;
-  }, [entries, page]);
+  const slots = useSlots(entries, page);
   return {
     entries,
     slots,

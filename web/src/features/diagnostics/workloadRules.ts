@@ -1,12 +1,12 @@
 /** The rules as they stand for one workload: verdicts while it runs, findings after it has ended. */
 
 import { useQuery } from "@tanstack/react-query";
-import { useContext, useMemo, useRef } from "react";
+import { useContext, useMemo } from "react";
 import { getJson } from "@/api/client";
 import type { Document } from "@/api/documents";
 import type { RuleBoard } from "@/base/verdicts/queries";
-import { useRules, useVerdicts } from "@/base/verdicts/queries";
-import { assignSlots, ruleEntries } from "@/base/verdicts/slots";
+import { useRules, useSlots, useVerdicts } from "@/base/verdicts/queries";
+import { ruleEntries } from "@/base/verdicts/slots";
 import type { RuleVerdict, Verdicts } from "@/base/verdicts/verdicts";
 import { ofWorkload, RULE_FIELD } from "@/base/verdicts/verdicts";
 import type { RuleFinding } from "@/features/diagnostics/documents";
@@ -28,12 +28,7 @@ export function useWorkloadBoard(gpus: readonly string[], page: number): RuleBoa
     () => ruleEntries(rules.data ?? [], lenses, own),
     [rules.data, lenses, own],
   );
-  const previous = useRef<readonly (string | null)[]>([]);
-  const slots = useMemo(() => {
-    const next = assignSlots(previous.current, entries, page);
-    if (page === 0) previous.current = next;
-    return next;
-  }, [entries, page]);
+  const slots = useSlots(entries, page);
   return {
     entries,
     slots,

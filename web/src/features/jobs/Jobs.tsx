@@ -12,7 +12,7 @@ import {
 } from "@/base/addresses";
 import { formatCount, stateWord } from "@/base/format";
 import { AddCondition, ConditionChips } from "@/base/conditions/ConditionFilter";
-import { Choice, Popover, Toggle } from "@/base/ui/controls";
+import { Choice, Popover, SearchField, Toggle } from "@/base/ui/controls";
 import { Icon } from "@/base/ui/Icon";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
@@ -58,8 +58,6 @@ export function Jobs() {
 type Set = (change: Partial<JobsState>) => void;
 
 function Tools({ state, set }: { state: JobsState; set: Set }) {
-  const [text, setText] = useState(state.text);
-  useEffect(() => setText(state.text), [state.text]);
   const without = (field: string) =>
     Object.fromEntries(Object.entries(state.filters).filter(([key]) => key !== field));
   return (
@@ -76,26 +74,12 @@ function Tools({ state, set }: { state: JobsState; set: Set }) {
         ]}
         onChange={(value) => set({ state: value })}
       />
-      <form
-        className={ui["field"]}
-        role="search"
-        onSubmit={(event) => {
-          event.preventDefault();
-          set({ text });
-        }}
-      >
-        <label htmlFor="jobs-text">{texts.find}</label>
-        <input
-          id="jobs-text"
-          type="search"
-          value={text}
-          placeholder={texts.nameUserProject}
-          onChange={(event) => {
-            setText(event.target.value);
-            if (event.target.value === "") set({ text: "" });
-          }}
-        />
-      </form>
+      <SearchField
+        label={texts.find}
+        placeholder={texts.nameUserProject}
+        text={state.text}
+        onSearch={(text) => set({ text })}
+      />
       <AddCondition fields={FIELDS} onAdd={(condition) => set(addCondition(state, condition))} />
       {!STATES.some((one) => one === state.state) && (
         <button type="button" className={ui["button"]} onClick={() => set({ state: "" })}>

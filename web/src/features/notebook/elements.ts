@@ -40,23 +40,6 @@ export function choice(
   };
 }
 
-/** A canvas at the screen's resolution, cleared. */
-export function prepare(
-  canvas: HTMLCanvasElement,
-  width: number,
-  height: number,
-): CanvasRenderingContext2D | null {
-  const scale = window.devicePixelRatio || 1;
-  canvas.width = Math.max(1, Math.round(width * scale));
-  canvas.height = Math.max(1, Math.round(height * scale));
-  canvas.style.width = `${width}px`;
-  canvas.style.height = `${height}px`;
-  const context = canvas.getContext("2d");
-  context?.setTransform(scale, 0, 0, scale, 0, 0);
-  context?.clearRect(0, 0, width, height);
-  return context;
-}
-
 /** Dark or light, as the notebook around the widget is. */
 export function themeAround(element: HTMLElement): Theme {
   for (let at: Element | null = element; at; at = parentOf(at)) {

@@ -1,5 +1,6 @@
 /** GPUs of a workload as small multiples in a notebook. */
 
+import { prepareCanvas } from "@/charts/canvas";
 import type { Document } from "@/api/documents";
 import { categoryColours, DEFAULT_CATEGORICAL, ramp } from "@/base/colour";
 import type { Column } from "@/base/columns";
@@ -11,7 +12,7 @@ import { labelOf, ORDERS, ordered } from "@/charts/gpuOrder";
 import type { Order } from "@/charts/gpuOrder";
 import type { Multiple, MultiplesLayout, PlotKind } from "@/charts/multiples";
 import { cellAt, cellSize, drawMultiples, headingAt, layoutMultiples } from "@/charts/multiples";
-import { button, choice, frame, make, prepare, tokenOf } from "@/features/notebook/elements";
+import { button, choice, frame, make, tokenOf } from "@/features/notebook/elements";
 import type { Model } from "@/features/notebook/model";
 import { notebookTexts as texts } from "@/texts";
 
@@ -183,7 +184,7 @@ class MultiplesView {
   private paint(): void {
     if (!this.layout) return;
     const width = Math.max(300, this.root.clientWidth - 36);
-    const context = prepare(this.canvas, width, Math.max(1, this.layout.height));
+    const context = prepareCanvas(this.canvas, width, Math.max(1, this.layout.height));
     if (!context) return;
     const token = (name: string) => tokenOf(this.root, name);
     const theme = this.root.dataset["theme"] === "dark" ? "dark" : "light";

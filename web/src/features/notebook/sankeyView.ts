@@ -1,5 +1,6 @@
 /** The ensemble-Sankey in a notebook. */
 
+import { prepareCanvas } from "@/charts/canvas";
 import { continuousScheme } from "@/base/colour";
 import { formatMetric } from "@/base/times";
 import type { SankeyLayout } from "@/charts/sankey/layout";
@@ -7,7 +8,7 @@ import { layoutSankey, nodeAt } from "@/charts/sankey/layout";
 import type { SankeyDocument } from "@/charts/sankey/figures";
 import { figuresOf, flowsOf, nodesOf, profileLabel } from "@/charts/sankey/figures";
 import { drawSankey } from "@/charts/sankey/draw";
-import { button, choice, frame, make, prepare, tokenOf } from "@/features/notebook/elements";
+import { button, choice, frame, make, tokenOf } from "@/features/notebook/elements";
 import type { Model } from "@/features/notebook/model";
 import { notebookTexts as texts } from "@/texts";
 
@@ -188,7 +189,7 @@ class SankeyView {
 
   private paint(): void {
     if (!this.layout) return;
-    const context = prepare(this.canvas, this.layout.width, HEIGHT);
+    const context = prepareCanvas(this.canvas, this.layout.width, HEIGHT);
     if (!context) return;
     const token = (name: string) => tokenOf(this.root, name);
     const dark = this.root.dataset["theme"] === "dark";

@@ -1,5 +1,6 @@
 /** The bivariate calling-context tree in a notebook. */
 
+import { prepareCanvas } from "@/charts/canvas";
 import { continuousScheme } from "@/base/colour";
 import type { BivariateLayout } from "@/charts/calltree/bivariate";
 import { drawBivariate, itemAt, layoutBivariate } from "@/charts/calltree/bivariate";
@@ -10,7 +11,7 @@ import { metricHistogram, visibleItems } from "@/charts/calltree/visible";
 import { drawBars } from "@/charts/bars";
 import type { Facts } from "@/features/notebook/decode";
 import { decodeTree, readMarks } from "@/features/notebook/decode";
-import { button, choice, frame, make, prepare, tokenOf } from "@/features/notebook/elements";
+import { button, choice, frame, make, tokenOf } from "@/features/notebook/elements";
 import { formatMetric } from "@/base/times";
 import type { Model } from "@/features/notebook/model";
 import { notebookTexts as texts } from "@/texts";
@@ -308,7 +309,7 @@ class TreeView {
   private drawHistogram(tree: CallTree, metric: Metric): void {
     const { edges, counts } = metricHistogram(tree, metric, BINS);
     this.edges = edges;
-    const context = prepare(this.bars, 220, 40);
+    const context = prepareCanvas(this.bars, 220, 40);
     const inside = [Number(this.low.value), Number(this.high.value) - 1] as const;
     if (context)
       drawBars(
@@ -357,7 +358,7 @@ class TreeView {
 
   private paint(): void {
     if (!this.tree || !this.layout) return;
-    const context = prepare(this.canvas, this.layout.width, this.layout.height);
+    const context = prepareCanvas(this.canvas, this.layout.width, this.layout.height);
     if (!context) return;
     const token = (name: string) => tokenOf(this.root, name);
     drawBivariate(

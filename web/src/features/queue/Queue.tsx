@@ -1,11 +1,12 @@
 import { keepPreviousData, useQuery } from "@tanstack/react-query";
-import { Fragment, useEffect, useMemo, useState } from "react";
+import { Fragment, useMemo, useState } from "react";
 import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
 import { workloadAddress } from "@/base/addresses";
 import { formatCount, formatDuration } from "@/base/format";
 import { navigate, useSearch } from "@/base/router";
 import { AddCondition, ConditionChips } from "@/base/conditions/ConditionFilter";
+import { SearchField } from "@/base/ui/controls";
 import { PageHead } from "@/base/ui/PageHead";
 import { PageLink } from "@/base/ui/PageLink";
 import { AskForm } from "@/features/queue/AskForm";
@@ -109,31 +110,15 @@ interface FilterProps {
 }
 
 function Filter({ document, state, set }: FilterProps) {
-  const [text, setText] = useState(state.text);
-  useEffect(() => setText(state.text), [state.text]);
   const filtered = whereOf(state) !== "";
   return (
     <div className={pageStyles["page-line"]}>
-      <form
-        className={ui["field"]}
-        role="search"
-        onSubmit={(event) => {
-          event.preventDefault();
-          set({ text });
-        }}
-      >
-        <label htmlFor="queue-text">{texts.find}</label>
-        <input
-          id="queue-text"
-          type="search"
-          value={text}
-          placeholder={texts.jobUserProject}
-          onChange={(event) => {
-            setText(event.target.value);
-            if (event.target.value === "") set({ text: "" });
-          }}
-        />
-      </form>
+      <SearchField
+        label={texts.find}
+        placeholder={texts.jobUserProject}
+        text={state.text}
+        onSearch={(text) => set({ text })}
+      />
       <AddCondition
         fields={FIELDS}
         onAdd={(condition) => set({ where: [...state.where, condition] })}

@@ -1,3 +1,4 @@
+import { prepareCanvas } from "@/charts/canvas";
 import type { PointerEvent } from "react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import type { Metric } from "@/base/attributes";
@@ -10,7 +11,7 @@ import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Outliers, Pair } from "@/features/diagnostics/documents";
 import { useOutliers, usePairs } from "@/features/diagnostics/queries";
 import { change, useChosen, usePicked } from "@/features/diagnostics/store";
-import { prepared, token } from "@/features/diagnostics/painting";
+import { token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/diagnostics/panels/Bivariate.module.css";
@@ -107,7 +108,7 @@ function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) 
   );
   useEffect(() => {
     if (!canvas.current || width === 0) return;
-    const context = prepared(canvas.current, width, HEIGHT);
+    const context = prepareCanvas(canvas.current, width, HEIGHT);
     if (!context) return;
     const chosen = new Set(selected);
     const many = data.samples > data.points.x.length;

@@ -1,3 +1,4 @@
+import { prepareCanvas } from "@/charts/canvas";
 import type { KeyboardEvent, MouseEvent } from "react";
 import { useEffect, useMemo, useRef, useState } from "react";
 import { ramp } from "@/base/colour";
@@ -12,7 +13,7 @@ import { numberColour } from "@/features/diagnostics/colours";
 import type { Clusters } from "@/features/diagnostics/documents";
 import { byNode, labelOf, ordered } from "@/charts/gpuOrder";
 import { choose, useChosen, usePicked } from "@/features/diagnostics/store";
-import { prepared, token } from "@/features/diagnostics/painting";
+import { token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/diagnostics/panels/Multiples.module.css";
@@ -104,7 +105,7 @@ export function Multiples({
   );
   useEffect(() => {
     if (!canvas.current || width === 0) return;
-    const context = prepared(canvas.current, width, Math.max(20, layout.height + 2));
+    const context = prepareCanvas(canvas.current, width, Math.max(20, layout.height + 2));
     if (!context) return;
     const colours = {
       ground: token("--raised"),

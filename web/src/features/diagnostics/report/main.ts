@@ -1,5 +1,6 @@
 /** Draws a report's pictures with the charts of the page; the data stands in the file itself. */
 
+import { prepareCanvas } from "@/charts/canvas";
 import type { Theme } from "@/base/colour";
 import { ramp } from "@/base/colour";
 import { formatTime } from "@/base/format";
@@ -15,7 +16,7 @@ import { drawTimeline } from "@/charts/timeline";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Bands, Clusters, Diagnosis, Outliers } from "@/features/diagnostics/documents";
 import { labelOf, ordered } from "@/charts/gpuOrder";
-import { prepared, timelineStyle, token } from "@/features/diagnostics/painting";
+import { timelineStyle, token } from "@/features/diagnostics/painting";
 import { lifeOf, marksOf, shadesOf } from "@/features/diagnostics/words";
 import { diagnosticsTexts as texts } from "@/texts";
 
@@ -41,7 +42,7 @@ function canvasIn(
 ): CanvasRenderingContext2D | null {
   const canvas = document.createElement("canvas");
   element.append(canvas);
-  return prepared(canvas, width, height);
+  return prepareCanvas(canvas, width, height);
 }
 
 function svgIn(element: HTMLElement): SVGSVGElement {

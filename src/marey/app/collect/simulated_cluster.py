@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -162,7 +163,10 @@ def _resume_simulation(
 def simulate_history(
     cluster: SimulatedCluster, summaries: SummaryLog, report: Report, tell: Tell = lambda _: None
 ) -> None:
-    """Produce what is missing of the past in blocks, each kept as one step and then reported."""
+    """Produce what is missing of the past in blocks, each kept as one step and then told.
+
+    A block is kept in a thread while the cluster lives through the next one.
+    """
     simulation = cluster.simulation
     begin_ms = simulation.now_ms
     ticks = simulation.ticks_due(cluster.history_until_ms)
@@ -171,15 +175,26 @@ def simulate_history(
     past = _Past(cluster.settings.cluster, summaries)
     hours = ticks * simulation.config.tick_ms / HOUR_MS
     block: list[Observation] = []
-    # Nobody commands a cluster that is not served yet: it may live a block ahead of its samples.
-    for observation in simulation.history(hours, ahead=True):
-        block.append(observation)
-        if observation.samples:
-            keep(cluster.store, block)
-            past.take(block)
-            tell(block)
-            report((observation.time_ms - begin_ms) / (cluster.history_until_ms - begin_ms))
-            block = []
+
+    def take(lived: list[Observation]) -> None:
+        keep(cluster.store, lived)
+        past.take(lived)
+        tell(lived)
+
+    with ThreadPoolExecutor(1, "keep") as writer:
+        kept: Future[None] | None = None
+        # Nobody commands a cluster that is not served yet: it may live a block ahead of its
+        # samples.
+        for observation in simulation.history(hours, ahead=True):
+            block.append(observation)
+            if observation.samples:
+                if kept is not None:
+                    kept.result()
+                kept = writer.submit(take, block)
+                report((observation.time_ms - begin_ms) / (cluster.history_until_ms - begin_ms))
+                block = []
+        if kept is not None:
+            kept.result()
     if block:
         keep(cluster.store, block)
     cluster.store.maintain(simulation.now_ms)

@@ -10,6 +10,7 @@ import pytest
 
 from marey.model.errors import InvalidInput, NotFound
 from marey.queue.forecast.poll_files import read_polls
+from marey.queue.forecast.poll_table import FUTURE_COLUMNS
 
 YEAR_S = 365 * 86400
 ROW = {
@@ -120,3 +121,21 @@ def test_a_file_that_is_no_snapshot_is_refused(tmp_path: Path, content: bytes) -
 def test_a_folder_without_snapshots_says_what_is_expected(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=r"expected \*\.csv"):
         read_polls(tmp_path)
+
+
+def test_nothing_is_read_of_the_columns_that_know_the_future(tmp_path: Path) -> None:
+    """Every value of such a column is another one: what is forecast from stays the same."""
+    tables = []
+    for name, value in (("as_it_was", "1"), ("changed", "987654")):
+        folder = tmp_path / name
+        folder.mkdir()
+        rows = [
+            dict.fromkeys(FUTURE_COLUMNS, value) | {"job_unique_id": str(i)}
+            for i in range(3)
+        ]
+        tables.append(read_polls(write_poll(folder, *rows)))
+    first, second = tables
+    assert first.wait_s.tolist() != second.wait_s.tolist()
+    for column, values in vars(first).items():
+        if column != "wait_s":
+            assert np.array_equal(values, getattr(second, column)), column

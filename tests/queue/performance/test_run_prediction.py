@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,12 +77,32 @@ def test_exactly_the_slow_hosts_are_found(seed: int) -> None:
 
 
 def test_what_is_known_of_hosts_at_a_start_does_not_change_with_later_runs() -> None:
-    runs = make_table(simulate_control_jobs("hosts", 1, ControlPlan(days=20)))
+    """Replays the log, midnight by midnight: runs that had not ended by then are of no effect."""
+    runs = make_table(simulate_control_jobs("hosts", 1, ControlPlan(days=14)))
+    # Half of the runs end a day and a half later: they run at midnights, and are not known there.
+    longer = np.where(np.arange(len(runs)) % 2, 1.5 * DAY_S, 0.0)
+    runs = replace(runs, run_s=runs.run_s + longer)
     misses = measure_against_own(runs)
-    later = runs.start_s >= 10 * DAY_S
-    changed = np.where(later | (runs.start_s + runs.run_s > 10 * DAY_S), 5.0, misses)
-    early = runs.start_s < 10 * DAY_S
-    assert np.array_equal(trace_slowness(runs, misses)[early], trace_slowness(runs, changed)[early])
+    whole = trace_slowness(runs, misses)
+    for day in range(5, 14):
+        unknown = runs.start_s + runs.run_s > day * DAY_S
+        alone = trace_slowness(runs, np.where(unknown, 5.0, misses))
+        today = np.floor(runs.start_s / DAY_S) == day
+        assert whole[today].any()
+        assert np.array_equal(alone[today], whole[today])
+
+
+def test_what_an_application_took_is_known_once_it_has_ended() -> None:
+    runs = make_table(simulate_control_jobs("none", 2, ControlPlan(days=10)))
+    longer = np.where(np.arange(len(runs)) % 3 == 0, 1.5 * DAY_S, 0.0)
+    runs = replace(runs, run_s=runs.run_s + longer)
+    whole = measure_against_own(runs)
+    for moment_s in (4.5 * DAY_S, 7.5 * DAY_S):
+        known = runs.start_s + runs.run_s <= moment_s
+        later = replace(runs, run_s=np.where(known, runs.run_s, 20 * DAY_S))
+        alone = measure_against_own(later)
+        assert np.isfinite(whole[known]).any()
+        assert np.array_equal(alone[known], whole[known], equal_nan=True)
 
 
 def test_too_few_repeated_runs_are_not_enough_history() -> None:

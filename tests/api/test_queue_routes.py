@@ -132,3 +132,16 @@ def test_a_site_without_repeated_runs_says_so_instead_of_predicting(client: Test
     assert "Not enough history" in document["sentence"]
     assert client.get(f"{ROOT}/queue-runtime", params={"workload": "1"}).status_code == 422
     assert client.get(f"{ROOT}/queue-runtime", params={"workload": "nobody"}).status_code == 404
+
+
+def test_too_far_back_in_line_is_said_and_no_start_is_promised(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("queue.waiting.simulated_starts", "app.queue.queue_queries"):
+        monkeypatch.setattr(f"marey.{module}.LINE_LIMIT", 1)
+    line = client.get(f"{ROOT}/queue").json()
+    assert line["method"].endswith("; of the first 1 waiting jobs")
+    first, second = (client.get(f"{ROOT}/queue/{n}").json()["start"] for n in ("3", "2"))
+    assert first["p50_s"] is not None
+    assert second["p50_s"] is None
+    assert second["sentence"].startswith("No start forecast: too many jobs are ahead.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, cast
 
 import numpy as np
@@ -56,9 +56,8 @@ def test_what_came_after_now_or_ended_after_now_is_not_known() -> None:
     day = make_day([5.0, 1.0, 3.0])
     later = make_row(submit_ms=NOW_MS + 1, priority=9.0)
     assert sample_arrivals([*day, later], NOW_MS) == sample_arrivals(day, NOW_MS)
-    still = [{**row, "start_ms": NOW_MS + 5, "end_ms": NOW_MS + 9} for row in day[1:]]
-    rows = [day[0], *(cast(WorkloadRow, row) for row in still)]
-    assert sample_arrivals(rows, NOW_MS) == sample_arrivals(day, NOW_MS)
+    gone = [cast(WorkloadRow, {**row, "start_ms": NOW_MS + 5, "end_ms": NOW_MS + 9}) for row in day]
+    assert sample_arrivals([day[0], *gone[1:]], NOW_MS) == sample_arrivals(day, NOW_MS)
 
 
 def test_with_an_hour_of_history_nobody_is_expected() -> None:
@@ -129,6 +128,28 @@ def test_who_will_come_with_a_higher_priority_is_expected() -> None:
     assert ahead.p50_s > 1.2 * alone.p50_s
     assert (ahead.p90_s or 1e9) > 10.0 * (alone.p90_s or 0.0)
     assert behind.p50_s < 1.2 * alone.p50_s
+
+
+def make_waiters(partition: str, many: int) -> list[Waiter]:
+    """Return so many who wait for one GPU of a partition."""
+    [one] = make_line().waiters
+    return [
+        replace(one, workload=f"{partition}-{i}", partition=partition, gpus=1, per_host=1)
+        for i in range(many)
+    ]
+
+
+def test_of_a_long_line_the_front_is_forecast_and_short_lines_are_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("marey.queue.waiting.simulated_starts.LINE_LIMIT", 30)
+    hosts = [HostRoom(name, "", (name,), 8, 0, True) for name in ("long", "short")]
+    line = Line(NOW_MS, [*make_waiters("long", 90), *make_waiters("short", 9)], hosts)
+    found = simulate_starts(line, futures=2)
+    assert set(found) == {w.workload for w in [*line.waiters[:21], *line.waiters[90:]]}
+    alone = simulate_starts(line, only="short-3", futures=2)
+    assert alone == {name: found[name] for name in alone}
+    assert set(alone) == {w.workload for w in line.waiters[90:]}
 
 
 def make_runs(used: float, limit_s: int, many: int, *, ended: bool) -> list[WorkloadRow]:

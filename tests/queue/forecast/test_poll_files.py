@@ -129,10 +129,7 @@ def test_nothing_is_read_of_the_columns_that_know_the_future(tmp_path: Path) -> 
     for name, value in (("as_it_was", "1"), ("changed", "987654")):
         folder = tmp_path / name
         folder.mkdir()
-        rows = [
-            dict.fromkeys(FUTURE_COLUMNS, value) | {"job_unique_id": str(i)}
-            for i in range(3)
-        ]
+        rows = [dict.fromkeys(FUTURE_COLUMNS, value) | {"job_unique_id": str(i)} for i in range(3)]
         tables.append(read_polls(write_poll(folder, *rows)))
     first, second = tables
     assert first.wait_s.tolist() != second.wait_s.tolist()

@@ -76,11 +76,13 @@ def _read_size(row: WorkloadRow) -> tuple[float, float, float | None]:
 
 
 def forecast_line(
-    line: Line, record: QueueRecord, futures: int
+    line: Line, record: QueueRecord, futures: int, only: str | None = None
 ) -> dict[str, tuple[StartForecast, StartForecast | None, StartForecast | None]]:
     """Return per waiting workload what is shown, and behind it the simulated and the learned."""
     simulated = (
-        simulate_starts(line, shares=record.shares, recent=record.recent, futures=futures)
+        simulate_starts(
+            line, shares=record.shares, recent=record.recent, only=only, futures=futures
+        )
         if line.hosts
         else {}
     )
@@ -98,9 +100,11 @@ def forecast_line(
     return found
 
 
-def forecast_starts(line: Line, record: QueueRecord, futures: int) -> dict[str, StartForecast]:
+def forecast_starts(
+    line: Line, record: QueueRecord, futures: int, only: str | None = None
+) -> dict[str, StartForecast]:
     """Return the forecast start of each waiting workload."""
-    return {name: wait[0] for name, wait in forecast_line(line, record, futures).items()}
+    return {name: wait[0] for name, wait in forecast_line(line, record, futures, only).items()}
 
 
 def learn_if_needed(store: Store, cluster: str, record: QueueRecord, now_ms: int) -> None:

@@ -64,7 +64,7 @@ from marey.queue.waiting.forecast_record import (
     score_forecasts_kept,
 )
 from marey.queue.waiting.free_room import measure_free_room
-from marey.queue.waiting.line import Line, Waiter
+from marey.queue.waiting.line import Line, Waiter, list_fitting_hosts
 from marey.queue.waiting.priority_aging import describe_aging
 from marey.queue.waiting.queue_record import (
     ENOUGH_DAYS,
@@ -73,9 +73,13 @@ from marey.queue.waiting.queue_record import (
     prefer_learned,
     read_record,
 )
-from marey.queue.waiting.simulated_starts import join_line
+from marey.queue.waiting.simulated_starts import LINE_LIMIT, join_line
 
 HELD_START = "No start forecast: something other than the queue holds it back."
+FAR_BACK = (
+    "No start forecast: too many jobs are ahead. Until a model is learned, the first "
+    f"{LINE_LIMIT:,} waiting jobs are simulated."
+)
 LINE_BOUNDS = (1, 2000)
 # What a filter may ask: what the line says of a workload, and what every table of workloads has.
 LINE_FIELDS = tuple(dict.fromkeys((*WaiterDocument.__struct_fields__, *WORKLOAD_FIELDS)))
@@ -130,7 +134,7 @@ class AskLine(QueueQuestion):
             rows=kept[: self.limit],
             total=len(wanted) if where is EVERYTHING else len(kept),
             waiting=len(line.waiters),
-            method=name_method(record),
+            method=_name_reach(line, record),
         )
 
     def _wants(self, waiter: Waiter) -> bool:
@@ -167,7 +171,8 @@ class AskWhy(QueueQuestion):
         place, waiter = found
         why = explain_wait(line, place)
         record = find_record(workspace, self.cluster)
-        start = forecast_starts(line, record, _WHY_FUTURES).get(self.workload)
+        starts = forecast_starts(line, record, _WHY_FUTURES, self.workload)
+        start = starts.get(self.workload)
         return WhyDocument(
             workload=why.workload,
             verdict=why.verdict,
@@ -446,10 +451,28 @@ def _make_start(
         p90_s=high,
         method=name_method(record),
         scheduler_s=own,
-        sentence=HELD_START if is_held(waiter) else describe_start(low, middle, high),
+        sentence=HELD_START
+        if is_held(waiter)
+        else describe_start(low, middle, high)
+        if start
+        else _describe_missing(line, waiter),
         record=score.sentence,
         scheduler_record=_describe_scheduler(score),
     )
+
+
+def _name_reach(line: Line, record: QueueRecord) -> str:
+    """Return where the forecasts come from, and how far back in a long line they reach."""
+    method = name_method(record)
+    far = len(line.waiters) > LINE_LIMIT and not prefer_learned(record)
+    return f"{method}; of the first {LINE_LIMIT:,} waiting jobs" if far else method
+
+
+def _describe_missing(line: Line, waiter: Waiter) -> str:
+    """Return why nothing is forecast of a workload that only the line holds back."""
+    if any(host.usable for host in list_fitting_hosts(line, waiter)):
+        return FAR_BACK
+    return "No start forecast: no host that fits is in service."
 
 
 def describe_start(low: float | None, middle: float | None, high: float | None) -> str:
@@ -498,7 +521,9 @@ def _make_request(line: Line, *, gpus: int, model: str, partition: str, limit_s:
 
 
 def _ask_one(line: Line, request: Waiter, record: QueueRecord) -> AskedStart:
-    start = forecast_starts(join_line(line, request), record, _ASK_FUTURES).get(request.workload)
+    joined = join_line(line, request)
+    starts = forecast_starts(joined, record, _ASK_FUTURES, request.workload)
+    start = starts.get(request.workload)
     low, middle, high = (start.p10_s, start.p50_s, start.p90_s) if start else (None, None, None)
     return AskedStart(
         gpus=request.gpus,
@@ -508,7 +533,7 @@ def _ask_one(line: Line, request: Waiter, record: QueueRecord) -> AskedStart:
         p10_s=low,
         p50_s=middle,
         p90_s=high,
-        sentence=describe_start(low, middle, high),
+        sentence=describe_start(low, middle, high) if start else _describe_missing(line, request),
     )
 
 

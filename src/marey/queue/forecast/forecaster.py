@@ -32,8 +32,8 @@ _BLOCKS = 4
 # The model's own distance from the middle to an end of the interval, in log10 seconds.
 _DISTANCE_RANGE = (0.15, 2.0)
 # Days differ more from each other than rows do: with few of them the tails that may lie outside the
-# interval are cut by this many days' worth.
-_TAIL, _TAIL_DAYS, _LEAST_TAIL = 0.1, 2.0, 0.02
+# interval are cut, as if so many days more had had nothing outside.
+_TAIL, _TAIL_DAYS = 0.1, 2.0
 LONGEST_S = 365 * 86400.0
 # A wait of which only less than this is known says nothing.
 _LEAST_BOUND_S = 600
@@ -110,7 +110,7 @@ def fit_forecaster(
     )
     fair &= known
     scored = measure_misses(log_wait[fair], predicted[fair])
-    tail = max(_LEAST_TAIL, _TAIL * (1.0 - _TAIL_DAYS / days))
+    tail = _TAIL * days / (days + _TAIL_DAYS)
     low, high = (_weighted_quantile(scored, weights[fair], q) for q in (tail, 1.0 - tail))
     # The middle stands as it was fitted; only the way to the ends of the interval is calibrated.
     steps = (min(low, 0.0), max(high, 0.0))

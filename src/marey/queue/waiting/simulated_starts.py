@@ -29,7 +29,7 @@ FUTURES = 32
 _NO_LIMIT_S = 86400
 # What stands on GPUs that nobody holds: gone at once, or never.
 _FREE, _OUT, _OUT_MS = "\x00free", "\x00out", 365 * 86_400_000
-# So many from the front of the line are simulated; those behind get no forecast.
+# So many from the fronts of the lines are simulated; those behind get no forecast.
 LINE_LIMIT = 2000
 # So many come later in a simulated future: as many as wait, or a few.
 _FEW_ARRIVALS = 1000
@@ -56,15 +56,20 @@ def simulate_starts(
     *,
     shares: RunShares = GUESSED,
     recent: RecentArrivals | None = None,
+    only: str | None = None,
     futures: int = FUTURES,
     seed: int = 0,
 ) -> dict[str, StartForecast]:
-    """Return a forecast per waiting workload of the front of the line, partition by partition."""
+    """Return a forecast per waiting workload of the fronts of the lines, hosts by hosts; of those
+    that compete with one workload where ``only`` names it.
+    """
     recent = recent or RecentArrivals()
     found: dict[str, StartForecast] = {}
     # Who is held back by a limit or a dependency does not stand in line: nothing tells its start.
-    front = [waiter for waiter in line.waiters if not is_held(waiter)][:LINE_LIMIT]
-    for group in _split_by_hosts(line, front, recent):
+    asking = [waiter for waiter in line.waiters if not is_held(waiter)]
+    for group in _cut_lines(_split_by_hosts(line, asking, recent)):
+        if only is not None and all(waiter.workload != only for waiter in group.waiters):
+            continue
         found |= _simulate_group(
             line, group, recent, shares=np.asarray(shares), futures=futures, seed=seed
         )
@@ -78,7 +83,17 @@ def join_line(line: Line, request: Waiter) -> Line:
     return replace(line, waiters=[*ahead, request, *behind])
 
 
-def _split_by_hosts(line: Line, front: Sequence[Waiter], recent: RecentArrivals) -> list[_Group]:
+def _cut_lines(groups: Sequence[_Group]) -> list[_Group]:
+    """Return the groups with the fronts of their lines, so that a short one is whole."""
+    left, cut = LINE_LIMIT, []
+    for i, group in enumerate(sorted(groups, key=lambda group: len(group.waiters))):
+        front = group.waiters[: left // (len(groups) - i)]
+        left -= len(front)
+        cut.append(replace(group, waiters=front))
+    return cut
+
+
+def _split_by_hosts(line: Line, asking: Sequence[Waiter], recent: RecentArrivals) -> list[_Group]:
     """Return groups of waiters that compete for the same hosts."""
     known: dict[tuple[str, str], tuple[HostNames, list[HostRoom]]] = {}
 
@@ -90,7 +105,7 @@ def _split_by_hosts(line: Line, front: Sequence[Waiter], recent: RecentArrivals)
         return known[asked]
 
     groups: dict[HostNames, _Group] = {}
-    for waiter in front:
+    for waiter in asking:
         names, hosts = find_hosts(waiter)
         groups.setdefault(names, _Group([], hosts, [])).waiters.append(waiter)
     for arrival in recent.rows:

@@ -162,7 +162,9 @@ def _describe(
             span = f"{rate.p10:,.4g} to {rate.p90:,.4g}"
             lines.append(f"{name}: {rate.p50:,.4g} {rate.unit} (8 in 10: {span}).")
     if host_factor > _NOTABLE:
-        lines.append(f"On {worst} it is {host_factor - 1.0:.0%} slower than it should be.")
+        lines.append(
+            f"On {worst} it is {100 * (host_factor - 1.0):.0f} % slower than it should be."
+        )
     return " ".join(lines)
 
 

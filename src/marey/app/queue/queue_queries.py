@@ -362,7 +362,7 @@ def _describe_scheduler(score: ForecastScore) -> str:
         return ""
     return (
         f"Of {score.scheduler_scored} estimates of the scheduler, "
-        f"{score.scheduler_within_2x:.0%} were within a factor of 2."
+        f"{100 * score.scheduler_within_2x:.0f} % were within a factor of 2."
     )
 
 

@@ -37,7 +37,8 @@ def summarize_answer(document: dict[str, Any]) -> list[str]:
         f"{document['jobs']} workloads of {document['partition']}; recorded mean wait "
         f"{_print_seconds(document['recorded_mean_wait_s'])}, replayed under "
         f"{current['order']}/{current['backfill']} "
-        f"{_print_seconds(document['replayed_mean_wait_s'])} (error {document['error']:+.1%}).",
+        f"{_print_seconds(document['replayed_mean_wait_s'])} "
+        f"(error {100 * document['error']:+.1f} %).",
         document["refused"]
         or f"Mean wait of all {_print_seconds(document['current_mean_wait_s'])} → "
         f"{_print_seconds(document['mean_wait_s'])}.",

@@ -211,7 +211,7 @@ def _record(args: argparse.Namespace, out: Output) -> None:
 
 def _hosts(args: argparse.Namespace, out: Output) -> None:
     document = answer_of(args, AskPerformance(args.cluster))
-    lines = [f"{row['host']}: {row['slower']:.0%} slower" for row in document["slow_hosts"]]
+    lines = [f"{row['host']}: {100 * row['slower']:.0f} % slower" for row in document["slow_hosts"]]
     out.answer(document, "\n".join([*(lines or ["No host is slow."]), document["sentence"]]))
 
 
@@ -285,12 +285,12 @@ def _print_scores(document: dict[str, Any]) -> str:
         f"{document['test_rows']:,} rows of {document['test_polls']} polls, "
         f"learned from {document['train_rows']:,} rows of {document['train_polls']}.",
         f"Error {document['rmse_log10']:.3f} log10 s; "
-        f"{document['within_2x']:.0%} within a factor of 2.",
-        f"80 % interval: covers {document['coverage_80']:.0%} "
-        f"(worst poll {document['worst_poll_coverage']:.0%}), "
+        f"{100 * document['within_2x']:.0f} % within a factor of 2.",
+        f"80 % interval: covers {100 * document['coverage_80']:.0f} % "
+        f"(worst poll {100 * document['worst_poll_coverage']:.0f} %), "
         f"median width ×{document['median_width']:.0f}.",
         f"Pinball .1/.5/.9: {pinball}; "
-        f"{document['pinball_gain']:.0%} below {document['best_rolling_baseline']}.",
+        f"{100 * document['pinball_gain']:.0f} % below {document['best_rolling_baseline']}.",
         f"Fit: {document['fit_cpu_s']:.1f} CPU s.",
     ]
     return "\n".join(lines)
@@ -302,7 +302,7 @@ def _print_what_if(document: dict[str, Any]) -> list[str]:
         f"Mean wait {_print_seconds(document['mean_wait_s'])}; "
         f"under the recorded policy, replayed, {_print_seconds(current['mean_wait_s'])} "
         f"(recorded: {_print_seconds(current['recorded_mean_wait_s'])}, "
-        f"error {current['error']:+.1%}).",
+        f"error {100 * current['error']:+.1f} %).",
     ]
     lines += _print_changes(document, lambda row: f"from {row['gpus_from']:>2}")
     if document["never_started_jobs"]:
@@ -321,8 +321,8 @@ def _print_changes(
     ]
     if document["utilization"] is not None:
         lines.append(
-            f"GPUs in use {document['utilization']:.0%}; of those free, "
-            f"{document['stranded']:.0%} stranded."
+            f"GPUs in use {100 * document['utilization']:.0f} %; of those free, "
+            f"{100 * document['stranded']:.0f} % stranded."
         )
     lines += [f"Loses: {sentence}" for sentence in document["losses"]]
     return lines + [f"Gains: {sentence}" for sentence in document["gains"]]

@@ -57,7 +57,7 @@ class PerformanceModel:
         top = next(iter(self.importance))
         return (
             f"Knowing {top.replace('_', ' ')} most of all, the error is "
-            f"{self.error / self.own_error:.0%} of that of each application's own history."
+            f"{100 * self.error / self.own_error:.0f} % of that of each application's own history."
         )
 
 

@@ -70,7 +70,7 @@ def _take_fitted(jobs: RecordedJobs, fitted: FittedPriority) -> RecordedJobs:
     """Return the jobs with what is fixed of their priorities, and what was used before them."""
     note = (
         f"The order is inferred from {fitted.points} priorities that the scheduler told: age and "
-        f"share explain {fitted.explained:.0%} of their differences."
+        f"share explain {100 * fitted.explained:.0f} % of their differences."
     )
     return replace(
         jobs,

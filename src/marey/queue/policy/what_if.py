@@ -157,8 +157,9 @@ def list_doubts(fidelity: dict[str, float]) -> list[str]:
     if fidelity["near"] >= NEAR_SHARE_LIMIT:
         return []
     return [
-        f"Only {fidelity['near']:.0%} of the jobs come near their recorded waits: read the waits "
-        f"by size (off by {fidelity['size_error']:.0%}), not those of single users."
+        f"Only {100 * fidelity['near']:.0f} % of the jobs come near their recorded waits: read "
+        f"the waits by size (off by {100 * fidelity['size_error']:.0f} %), not those of single "
+        "users."
     ]
 
 
@@ -187,11 +188,11 @@ def check_fidelity(fidelity: dict[str, float]) -> None:
     if abs(fidelity["error"]) > MEAN_ERROR_LIMIT or not trusted:
         raise LowFidelity(
             "Replaying the recorded policy misses the recorded mean wait by "
-            f"{fidelity['error']:+.0%} with {fidelity['near']:.0%} of the jobs near the truth, and "
-            f"the means by size off by {fidelity['size_error']:.0%}; at most "
-            f"±{MEAN_ERROR_LIMIT:.0%} is needed before another policy can be judged, and either "
-            f"{NEAR_SHARE_LIMIT:.0%} of the jobs near or means by size within "
-            f"{SIZE_ERROR_LIMIT:.0%}."
+            f"{100 * fidelity['error']:+.0f} % with {100 * fidelity['near']:.0f} % of the jobs "
+            f"near the truth, and the means by size off by {100 * fidelity['size_error']:.0f} %; "
+            f"at most ±{100 * MEAN_ERROR_LIMIT:.0f} % is needed before another policy can be "
+            f"judged, and either {100 * NEAR_SHARE_LIMIT:.0f} % of the jobs near or means by size "
+            f"within {100 * SIZE_ERROR_LIMIT:.0f} %."
         )
 
 

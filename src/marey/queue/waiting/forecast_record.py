@@ -88,7 +88,8 @@ def score_forecasts_kept(kept: Sequence[KeptForecast], now_ms: int) -> ForecastS
         scheduler_within_2x=_share_within(estimates, 0),
         calibration=below,
         sentence=(
-            f"Of {judged} past forecasts, {coverage or 0.0:.0%} started within their 80 % interval."
+            f"Of {judged} past forecasts, {100 * (coverage or 0.0):.0f} % started within their "
+            "80 % interval."
             if enough
             else f"Not enough history: {judged} of {ENOUGH_SCORED} forecasts scored so far."
         ),

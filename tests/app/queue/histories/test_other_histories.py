@@ -74,7 +74,7 @@ def test_alibabas_waits_are_no_queue_and_so_refused(data_dir: Path, tmp_path: Pa
     policy = tmp_path / "policy.json"
     policy.write_text('{"placement": "fgd"}')
     folder = data_dir / "jobs" / "alibaba-gpu-v2023"
-    with pytest.raises(LowFidelity, match="misses the recorded mean wait by -100%"):
+    with pytest.raises(LowFidelity, match="misses the recorded mean wait by -100 %"):
         answer_what_if(folder, policy)
     answer = answer_what_if(folder, policy, unchecked=True)
     assert answer["current"]["scored_jobs"] > 6000

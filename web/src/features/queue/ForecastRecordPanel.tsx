@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getJson } from "@/api/client";
 import { calibrationPoints } from "@/charts/forecast";
-import { formatCount } from "@/base/format";
+import { formatCount, formatShare } from "@/base/format";
 import { Figures } from "@/base/ui/Figures";
 import type { ForecastRecord } from "@/features/queue/line";
 import ui from "@/base/ui/ui.module.css";
@@ -36,15 +36,14 @@ export function ForecastRecordPanel() {
 }
 
 function figuresOf(record: ForecastRecord): [string, string][] {
-  const share = (value: number | null) => (value === null ? "–" : `${Math.round(value * 100)} %`);
   return [
     [texts.scored, formatCount(record.scored)],
     [texts.stillOpen, formatCount(record.waiting)],
     [texts.overdue, formatCount(record.overdue)],
     [texts.cancelled, formatCount(record.cancelled)],
-    [texts.coverage, share(record.coverage)],
-    [texts.withinTwo, share(record.within_2x)],
-    [texts.schedulerWithinTwo, share(record.scheduler_within_2x)],
+    [texts.coverage, formatShare(record.coverage)],
+    [texts.withinTwo, formatShare(record.within_2x)],
+    [texts.schedulerWithinTwo, formatShare(record.scheduler_within_2x)],
   ];
 }
 

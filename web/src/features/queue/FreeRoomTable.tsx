@@ -1,7 +1,7 @@
 import { useQuery } from "@tanstack/react-query";
 import { getJson } from "@/api/client";
 import { workloadAddress } from "@/base/addresses";
-import { formatCount, formatDuration } from "@/base/format";
+import { formatCount, formatDuration, formatShare } from "@/base/format";
 import { sparklinePath } from "@/base/sparkline";
 import { PageLink } from "@/base/ui/PageLink";
 import type { FreeRoom, RoomTrend } from "@/features/queue/line";
@@ -53,9 +53,7 @@ export function FreeRoomTable() {
                   </td>
                   <td className={pageStyles["figure"]}>{formatCount(row.whole_hosts_free)}</td>
                   <td className={pageStyles["figure"]}>{formatCount(row.largest_on_one_host)}</td>
-                  <td
-                    className={pageStyles["figure"]}
-                  >{`${Math.round(row.stranded_share * 100)} %`}</td>
+                  <td className={pageStyles["figure"]}>{formatShare(row.stranded_share)}</td>
                   <td>
                     <Trend
                       values={trendOf(trend.data?.rows ?? [], row.partition, row.model)}

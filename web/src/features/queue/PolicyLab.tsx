@@ -4,7 +4,7 @@ import { useState } from "react";
 import { inCluster } from "@/api/chosen";
 import { getJson } from "@/api/client";
 import { PREFIX } from "@/api/prefix";
-import { formatCount, formatDuration } from "@/base/format";
+import { formatCount, formatDuration, formatShare } from "@/base/format";
 import type { ComparedWaits, PolicyAnswer } from "@/features/queue/line";
 import pageStyles from "@/base/ui/page.module.css";
 import ui from "@/base/ui/ui.module.css";
@@ -119,8 +119,6 @@ const span = (seconds: number | null) =>
 const signed = (share: number) =>
   `${share < 0 ? "−" : "+"}${Math.round(Math.abs(share) * 100)}\u00a0%`;
 const policyWord = (word: string) => texts.policyWords[word] ?? word;
-const percent = (share: number | null) =>
-  share === null ? "–" : `${Math.round(share * 100)}\u00a0%`;
 
 /** The same answer as a page of its own, to keep or to hand on. */
 const reportAddress = (asked: Asked) =>
@@ -149,8 +147,14 @@ function Outcome({ answer, report }: { answer: PolicyAnswer; report: string }) {
             <b>
               {texts.meanWaitBecomes(span(answer.current_mean_wait_s), span(answer.mean_wait_s))}
             </b>{" "}
-            {texts.useBecomes(percent(answer.current_utilization), percent(answer.utilization))}{" "}
-            {texts.strandedBecomes(percent(answer.current_stranded), percent(answer.stranded))}{" "}
+            {texts.useBecomes(
+              formatShare(answer.current_utilization),
+              formatShare(answer.utilization),
+            )}{" "}
+            {texts.strandedBecomes(
+              formatShare(answer.current_stranded),
+              formatShare(answer.stranded),
+            )}{" "}
             {answer.never_start > 0 && texts.neverStart(formatCount(answer.never_start))}
           </p>
           <p>

@@ -202,8 +202,8 @@ function Row({ row, chosen, choose }: { row: Waiter; chosen: boolean; choose: ()
         <PageLink href={workloadAddress(row.workload)}>{row.workload}</PageLink>
       </td>
       <td>{row.user}</td>
-      <td>{row.partition}</td>
-      <td className={pageStyles["figure"]}>
+      <td className={styles["one-line"]}>{row.partition}</td>
+      <td className={`${pageStyles["figure"]} ${styles["one-line"]}`}>
         {formatCount(row.gpus)}
         {row.gpu_model ? ` ${row.gpu_model}` : ""}
       </td>

@@ -5,16 +5,32 @@ from __future__ import annotations
 import numpy as np
 
 from marey.trace.graph.cost_graph import OperationGraph
-from marey.trace.graph.operation_tables import Operations, operation_graph
+from marey.trace.graph.operation_tables import (
+    COMPUTE_TYPES,
+    OPERATION_TYPES,
+    Operations,
+    operation_graph,
+)
 from marey.trace.results import Dimension, Parallelism
 from marey.trace.run.trace_run import TraceRun
 
 FRAMEWORK = "optable"
+FORWARD_TYPE, BACKWARD_TYPE = COMPUTE_TYPES
 
 
 def is_operation_run(run: TraceRun) -> bool:
-    """Return whether every rank of a run was recorded as an op table."""
-    return all(run.info(rank).framework == FRAMEWORK for rank in run.ranks)
+    """Return whether every rank was recorded as an op table whose operations are all known.
+
+    A table in words of its own, or without places, is a run like any other.
+    """
+    infos = [run.info(rank) for rank in run.ranks]
+    if not all(i.framework == FRAMEWORK and {"dp", "pp"} <= i.coordinates.keys() for i in infos):
+        return False
+    found = operations_of(run)
+    computing = [n for n, name in enumerate(found.type_names) if name in COMPUTE_TYPES]
+    ordered = bool((found.sequence[np.isin(found.type, computing)] >= 0).all())
+    known = set(found.type_names) <= set(OPERATION_TYPES)
+    return known and ordered and FORWARD_TYPE in found.type_names
 
 
 def operation_graph_of(run: TraceRun) -> OperationGraph:
@@ -52,7 +68,7 @@ def operation_parallelism(run: TraceRun) -> Parallelism:
     stages = {rank: run.info(rank).coordinates["pp"] for rank in run.ranks}
     replicas = {rank: run.info(rank).coordinates["dp"] for rank in run.ranks}
     operations = operations_of(run)
-    forward = operations.type_names.index("forward-compute")
+    forward = operations.type_names.index(FORWARD_TYPE)
     mine = operations.type == forward
     batches = int(operations.sequence[mine].max(initial=-1)) + 1
     dimensions = [
@@ -83,11 +99,13 @@ def _schedule(operations: Operations) -> str:
     but the first.
     """
     names = operations.type_names
+    if not set(COMPUTE_TYPES) <= set(names):
+        return "none"
     step = operations.step == operations.step.min()
     rank = operations.rank == operations.rank.max()
     start = operations.start_ns
-    forward = start[step & rank & (operations.type == names.index("forward-compute"))]
-    backward = start[step & rank & (operations.type == names.index("backward-compute"))]
+    forward = start[step & rank & (operations.type == names.index(FORWARD_TYPE))]
+    backward = start[step & rank & (operations.type == names.index(BACKWARD_TYPE))]
     if not len(forward) or not len(backward):
         return "unknown"
     return "1f1b" if backward.min() < forward.max() else "gpipe"

@@ -7,7 +7,7 @@ from typing import cast
 
 from marey.trace.readers import chakra, optable, xplane
 from marey.trace.readers.ascend import ascend_graph, ascend_strategy
-from marey.trace.readers.foreign import nsys, refusals
+from marey.trace.readers.foreign import nsys, op_timeline, refusals
 from marey.trace.readers.json import chrome_json
 from marey.trace.readers.result import Reader
 from marey.trace.readers.streams import head_of
@@ -15,7 +15,10 @@ from marey.trace.readers.streams import head_of
 # The first that recognises a file reads it, so the pickiest come first.
 READERS: tuple[Reader, ...] = cast(
     "tuple[Reader, ...]",
-    (refusals, nsys, ascend_strategy, ascend_graph, optable, xplane, chakra, chrome_json),
+    (
+        *(refusals, nsys, op_timeline, ascend_strategy, ascend_graph),
+        *(optable, xplane, chakra, chrome_json),
+    ),
 )
 
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from marey.model.training.traces import NO_VALUE, EventKind
 from marey.trace.readers.columns_in_progress import Work
 from marey.trace.readers.devices import split_devices
+from marey.trace.readers.foreign.converted_rows import Role, find_role, name_converter
 from marey.trace.readers.jax import lane_names
 from marey.trace.readers.json.raw_columns import NO_TIME, Block, RawEvents, Sparse
 from marey.trace.readers.kernel_names import (
@@ -29,7 +31,16 @@ from marey.trace.readers.trace_info import RankInfo
 _MXNET = re.compile(r"^(?:gpu|cpu|cpu pinned)/\d+$")
 _NUMBER = re.compile(r"[0-9]{1,6}")
 # What frameworks call copies between host and device when no category says it.
-_COPY = re.compile(r"^(?:memcpy|CopyCPU2GPU|CopyGPU2CPU|CopyGPU2GPU)", re.IGNORECASE)
+_COPY = re.compile(
+    r"^(?:memcpy|CopyCPU2GPU|CopyGPU2CPU|CopyGPU2GPU|zeCommandListAppendMemory)", re.IGNORECASE
+)
+# A device's rows become its work once all are found; what they hold there, their names say.
+_KINDS = {
+    Role.DEVICE: int(EventKind.CPU_OP),
+    Role.CALLS: int(EventKind.RUNTIME),
+    Role.MARKS: int(EventKind.ANNOTATION),
+    Role.HOST: int(EventKind.CPU_OP),
+}
 _DEVICE_PROCESS = re.compile(r"\b(?:gpu|cuda|device|npu|tpu)[0-9]{0,6}\b", re.IGNORECASE)
 
 
@@ -41,19 +52,27 @@ def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[Ra
         yield from split_devices(found)
 
 
-def is_mxnet(raw: RawEvents, members: dict[str, object]) -> bool:
-    """Return whether processes are named as MXNet names its devices.
+def is_named(raw: RawEvents, members: dict[str, object]) -> bool:
+    """Return whether processes are named as MXNet or a converter names its devices.
 
-    Kineto would take its operators.
+    Kineto would take their operators.
     """
-    return any(_MXNET.match(name) for name in lane_names(raw, "process_name").values())
+    return bool(_name_program(raw))
+
+
+def _name_program(raw: RawEvents) -> str:
+    """Return the program that names processes as these are named, or ""."""
+    stated = lane_names(raw, "process_name")
+    if any(_MXNET.match(name) for name in stated.values()):
+        return "an MXNet profile"
+    processes = {lane[0] for lane in raw.lanes}
+    found = {name_converter(process, stated.get(process, "")) for process in processes}
+    return min(found - {""}, default="")
 
 
 def _find_untried(raw: RawEvents) -> str:
-    """Return which format this is that was never tried: MXNet's, or an unknown one."""
-    if is_mxnet(raw, {}):
-        return "an MXNet profile"
-    return "a Chrome trace of an unknown program"
+    """Return which format this is that was never tried: MXNet's, a converter's, an unknown one."""
+    return _name_program(raw) or "a Chrome trace of an unknown program"
 
 
 def pair_events(spans: Block) -> Block:
@@ -95,6 +114,7 @@ def _find_devices(work: Work) -> None:
                 pids[work.raw.lanes[metadata.lane[row]][0]] = number
     for n, lane in enumerate(work.raw.lanes):
         devices[n] = lane[0] in pids
+    _read_converted_rows(work, devices, pids)
     on_device = devices[work.lane] & work.kinds(EventKind.CPU_OP)
     work.on_device |= on_device
     copies = on_device & work.names_where(lambda name: _COPY.match(name) is not None)
@@ -110,6 +130,31 @@ def _find_devices(work: Work) -> None:
             kinds[code] = communication_kind(collective)
     transfers = (kinds[work.name] >= 0) & (on_device | ~work.on_device.any())
     work.kind[transfers] = kinds[work.name[transfers]]
+
+
+def _read_converted_rows(
+    work: Work, devices: npt.NDArray[np.bool_], pids: dict[object, int]
+) -> None:
+    """Tell apart the rows of a converted trace; its devices are numbered in their order."""
+    lanes = work.raw.lanes
+    processes = lane_names(work.raw, "process_name")
+    threads = lane_names(work.raw, "thread_name")
+    roles = [
+        find_role(lane[0], processes.get(lane[0], ""), str(threads.get(lane, lane[1] or "")))
+        for lane in lanes
+    ]
+    if not any(roles):
+        return
+    busy = np.bincount(work.lane, minlength=len(roles)) > 0
+    of_device = [n for n, role in enumerate(roles) if role is Role.DEVICE and busy[n]]
+    numbered = sorted({str(lanes[n][0]) for n in of_device})
+    for n, role in enumerate(roles):
+        devices[n] = role is Role.DEVICE or (role is None and devices[n])
+    for n in of_device:
+        pids[lanes[n][0]] = numbered.index(str(lanes[n][0]))
+    kinds = np.array([_KINDS[role] if role else -1 for role in roles], np.int8)[work.lane]
+    work.kind[kinds >= 0] = kinds[kinds >= 0]
+    work.on_device[kinds >= 0] = False
 
 
 def _transfer(name: str) -> str:

@@ -183,6 +183,11 @@ CATEGORIES: dict[str, Category] = {
     "privateuse1_runtime": Category(EventKind.RUNTIME, False),
     "privateuse1_driver": Category(EventKind.RUNTIME, False),
     "runtime": Category(EventKind.RUNTIME, False),
+    # PaddlePaddle's, whose profiles are Kineto's in all but these.
+    "cudaruntime": Category(EventKind.RUNTIME, False),
+    "mluruntime": Category(EventKind.RUNTIME, False),
+    "operatorinner": Category(EventKind.CPU_OP, False),
+    "profilestep": Category(EventKind.ANNOTATION, False),
     "overhead": Category(EventKind.RUNTIME, False),
     "cpu_op": Category(EventKind.CPU_OP, False),
     "operator": Category(EventKind.CPU_OP, False),
@@ -191,6 +196,16 @@ CATEGORIES: dict[str, Category] = {
     "python_function": Category(EventKind.PYTHON, False),
     "cuda_sync": Category(EventKind.SYNC, False),
 }
+
+
+def find_category(text: str) -> Category | None:
+    """Return what a category says; calls of any device's runtime or driver are calls."""
+    lower = text.lower()
+    if lower.endswith(("_runtime", "_driver")):
+        return CATEGORIES.get(lower, CATEGORIES["runtime"])
+    return CATEGORIES.get(lower)
+
+
 # Names that the first generation files under operators although they only mark a stretch of time.
 MARKER = re.compile(r"^(?:ProfilerStep\s*#|Optimizer\.|enumerate\(DataLoader\)|dataloader\b)")
 # Categories that hold no activity of the run: the profiler's own spans and analysis overlays.

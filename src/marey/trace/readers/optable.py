@@ -72,7 +72,9 @@ def read(path: Path, options: ReadOptions) -> FileEvents:
         table = _load(path)
     except (pa.ArrowException, OSError, ValueError) as error:
         return FileEvents(iter(()), [f"cannot be read: {str(error)[:200]}"])
-    return FileEvents(_ranks(table, path.name))
+    start = table.column("start_ts").to_numpy() + _step_starts(table)
+    table = table.set_column(table.schema.get_field_index("start_ts"), "start_ts", pa.array(start))
+    return FileEvents(read_ranks(table, path.name))
 
 
 def _load(path: Path) -> pa.Table:
@@ -99,12 +101,11 @@ def _load(path: Path) -> pa.Table:
     return pa.table(columns)
 
 
-def _ranks(table: pa.Table, source: str) -> Iterator[RankEvents]:
+def read_ranks(table: pa.Table, source: str) -> Iterator[RankEvents]:
+    """Yield every rank of a table whose times, in nanoseconds, are of one clock."""
     rank = table.column("rank").to_numpy()
     stage, dp = table.column("stage").to_numpy(), table.column("dp_rank").to_numpy()
     places = {int(r): (int(d), int(s)) for r, d, s in zip(rank, dp, stage, strict=True)}
-    start = table.column("start_ts").to_numpy() + _step_starts(table)
-    table = table.set_column(table.schema.get_field_index("start_ts"), "start_ts", pa.array(start))
     for one in sorted(places):
         if 0 <= one < 2**31:
             yield _rank(table.filter(pa.array(rank == one)), one, places, source)

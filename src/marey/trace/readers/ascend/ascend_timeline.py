@@ -17,10 +17,11 @@ import numpy as np
 from marey.model.training.traces import NO_VALUE, EventKind
 from marey.trace.readers.columns_in_progress import Work
 from marey.trace.readers.jax import lane_names
-from marey.trace.readers.json.raw_columns import Lane, RawEvents
+from marey.trace.readers.json.raw_columns import LAUNCH_FLOWS, Lane, RawEvents
 from marey.trace.readers.kernel_names import collective_name, communication_kind
 from marey.trace.readers.kineto import kineto_reader
 from marey.trace.readers.kineto.header import describe, read_stated_rank
+from marey.trace.readers.kineto.links import Locator, flow_pairs
 from marey.trace.readers.spans import RankEvents
 
 FRAMEWORK = "ascend"
@@ -36,6 +37,14 @@ _NOTIFIES = re.compile(r"^NOTIFY", re.IGNORECASE)
 _COPIES = re.compile(r"^(?:MEMCPY|SDMA|PCIE_DMA)", re.IGNORECASE)
 # Tasks that carry out a communication on its streams: the communication itself is a row elsewhere.
 _PARTS = re.compile(r"^(?:MEMCPY|REDUCE|SDMA|RDMA|NOTIFY|EVENT)", re.IGNORECASE)
+# The kernel that carries a communication out stands on a stream beside the communication itself.
+_CARRIERS = re.compile(
+    r"^hcom_|^(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all\w*?|broadcast|scatter|reduce"
+    r"|send|recv|receive)_?(?:Aicpu|Aiv)Kernel",
+    re.IGNORECASE,
+)
+# A flow ends where its task begins, to the microsecond.
+_FLOW_SLACK_NS = 1_000
 # MindSpore's older display names what a stream does as a whole, and has no names of processes.
 _DISPLAY = re.compile(r"^stream_\d+_parallel_\d+$")
 # … and each of its operators by its type and number, wherever it ran.
@@ -69,7 +78,7 @@ def read(raw: RawEvents, members: dict[str, object], source: str) -> Iterator[Ra
     info = describe(members, rank=-1 if rank is None else rank, source=source)
     info = replace(info, framework=FRAMEWORK)
     if len(raw.spans.phase):
-        yield kineto_reader.interpret(raw, info, before=(_tell_rows_apart,))
+        yield kineto_reader.interpret(raw, info, before=(_tell_rows_apart, _link_flows))
 
 
 def _tell_rows_apart(work: Work) -> None:
@@ -99,6 +108,7 @@ def _fill_kinds(work: Work, hardware: Any, talking: Any, summary: Any) -> None:
     notified = np.zeros(len(work.raw.lanes), bool)
     notified[np.unique(work.lane[on_hardware & _find_named(work, _NOTIFIES)])] = True
     parts = notified[work.lane] & _find_named(work, _PARTS)
+    parts |= on_hardware & _find_named(work, _CARRIERS)
     # Where no row is the communication itself (task_time_*.json), its tasks stand for it.
     stand_ins = on_hardware & parts & ~waits & (not on_talk.any())
     works = on_hardware & ~waits & (~parts | stand_ins)
@@ -114,6 +124,24 @@ def _fill_kinds(work: Work, hardware: Any, talking: Any, summary: Any) -> None:
 
 def _find_named(work: Work, pattern: re.Pattern[str]) -> Any:
     return work.names_where(lambda name: pattern.match(name) is not None)
+
+
+def _link_flows(work: Work) -> None:
+    """Link each task of the device to the host's call that launched it, by their flow."""
+    flows = work.raw.flows
+    wanted = np.array([text == LAUNCH_FLOWS for text in work.raw.texts] or [False])
+    begins, ends = flow_pairs(flows, wanted)
+    if not len(begins):
+        return
+    base = np.int64(work.info.base_ns)
+    is_call = ~work.on_device & ~work.kinds(EventKind.ANNOTATION)
+    calls = Locator(work.lane, work.start_ns, np.flatnonzero(is_call))
+    tasks = Locator(work.lane, work.start_ns, np.flatnonzero(work.on_device))
+    call = calls.find(flows.lane[begins], flows.start_ns[begins] + base)
+    task = tasks.find(flows.lane[ends], flows.start_ns[ends] + base)
+    good = (call >= 0) & (task >= 0)
+    near = np.abs(work.start_ns[task] - flows.start_ns[ends] - base) <= _FLOW_SLACK_NS
+    work.column("launch")[task[good & near]] = call[good & near]
 
 
 def _fill_steps(work: Work) -> None:

@@ -10,7 +10,7 @@ from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.streams import head_of
 
 NAME = "refused"
-VERSION = 3
+VERSION = 4
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,67 @@ REFUSALS: tuple[Refusal, ...] = (
         re.compile(r"\.(?:nsys-rep|qdrep|qdstrm)$"),
         None,
         "is a report of Nsight Systems; export it: nsys export --type sqlite REPORT",
+    ),
+    Refusal(
+        None,
+        re.compile(rb"^(?:Time \(%\),Total Time \(ns\)|Start \(ns\),Duration \(ns\))"),
+        "is a table of nsys stats; export the report itself: nsys export --type sqlite REPORT",
+    ),
+    Refusal(
+        None,
+        re.compile(
+            rb'^\s*\{\s*"(?:data|Type)"\s*:.{0,400}"(?:CudaEvent|TraceProcessEvent|Type)"',
+            re.DOTALL,
+        ),
+        "is the JSON of nsys, which is not read; export: nsys export --type sqlite REPORT",
+    ),
+    Refusal(
+        None,
+        re.compile(rb'^"?Kind"?,"?(?:Agent_Id|Domain|Function)"?,'),
+        "is a table of rocprofv3; ask for --output-format pftrace and convert it: traceconv json "
+        "TRACE OUT.json, or record a PyTorch program with torch.profiler",
+    ),
+    Refusal(
+        re.compile(
+            r"(?:kernel_details|op_statistic|op_summary|step_trace_time|operator_details"
+            r"|api_statistic|task_time)[\w.]*\.csv$"
+        ),
+        None,
+        "is a summary that Ascend's profiler writes; give the timeline beside it "
+        "(trace_view.json or msprof_*.json)",
+    ),
+    Refusal(
+        None,
+        re.compile(rb'^\s*\{\s*"(?:segments|device_traces)"\s*:'),
+        "is a snapshot of PyTorch's memory, without what the devices did; record with "
+        "torch.profiler",
+    ),
+    Refusal(
+        None,
+        re.compile(
+            rb'"cat"\s*:\s*"(?:GROUP(?:_API)?|COLL(?:_API)?|P2P_API|KERNEL_LAUNCH|PROXY)"'
+            rb'[^{}]*"ph"\s*:\s*"b"'
+        ),
+        "is a log of NCCL's example profiler: it shows communication and not what the devices "
+        "did; record the same steps with torch.profiler",
+    ),
+    Refusal(
+        None,
+        re.compile(rb'^\s*\[\s*\{\s*"count"\s*:\s*\d+\s*\}\s*,\s*\{\s*"name"[^{}]*"timeMs"'),
+        "is a table of trtexec, which has no time line; record with nsys and export to SQLite",
+    ),
+    Refusal(
+        None,
+        re.compile(rb'"bazel_version"\s*:|"source"\s*:\s*"DevTools"|"CrRendererMain"'),
+        "is a recording of a build or a browser, not of a training run",
+    ),
+    Refusal(
+        None,
+        re.compile(
+            rb'"name"\s*:\s*"(?:ExecuteCompiler|Total ExecuteCompiler|ParseClass'
+            rb'|InstantiateFunction)"'
+        ),
+        "is a compiler's recording of its own work (-ftime-trace), not of a training run",
     ),
     Refusal(
         re.compile(r"\.tfevents\."),

@@ -26,7 +26,7 @@ from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 16
+VERSION = 17
 # Events lost beyond this share make every figure doubtful.
 DROPPED_SHARE = 0.001
 BEYOND_RANGE = (
@@ -137,20 +137,29 @@ _UNTRIED = {
     "hpu_op": "a trace of Gaudi HPUs",
     "privateuse1_runtime": "a trace of a PrivateUse1 device",
     "privateuse1_driver": "a trace of a PrivateUse1 device",
+    "profilestep": "a profile of PaddlePaddle",
+    "cudaruntime": "a profile of PaddlePaddle",
+    "operatorinner": "a profile of PaddlePaddle",
 }
+# Runtimes of devices whose traces were read: of NVIDIA, AMD (under NVIDIA's name too) and MTIA.
+_TRIED = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "hip_driver", "mtia_runtime"})
+_RUNTIME = re.compile(r"^(\w+)_(?:runtime|driver)$")
 
 
 def _find_untried(raw: RawEvents) -> str:
     """Find the kind of device in this trace that the reader was never tried on, or ""."""
-    used = (raw.texts[c].lower() for c in np.unique(raw.spans.category))
-    return next((_UNTRIED[text] for text in used if text in _UNTRIED), "")
+    used = sorted({raw.texts[c].lower() for c in np.unique(raw.spans.category)})
+    known = next((_UNTRIED[text] for text in used if text in _UNTRIED), "")
+    unknown = (f"a trace of {m[1].upper()} devices" for m in map(_RUNTIME.match, used)
+               if m and m[0] not in _TRIED)  # fmt: skip
+    return known or next(unknown, "")
 
 
 Dialect = Callable[[RawEvents, dict[str, object], str], Iterator[RankEvents]]
 # The first that fits reads the trace; the last fits everything.
 DIALECTS: tuple[tuple[Dialect, Callable[[RawEvents, dict[str, object]], bool]], ...] = (
     (ascend_timeline.read, ascend_timeline.fits),
-    (chrome.read, chrome.is_mxnet),
+    (chrome.read, chrome.is_named),
     (_read_kineto, _is_kineto),
     (jax.read_json, jax.fits),
     (chrome.read, lambda raw, members: True),

@@ -21,6 +21,7 @@ INT_ARGS = (
     "External id",
     "external id",
     "correlation",
+    "correlation id",
     "stream",
     "device",
     "bytes",
@@ -55,6 +56,9 @@ TEXT_ARGS = (
     "hlo_module",
     "Module Hierarchy",
 )
+# Flows that say what nothing else does: forward → backward, and Ascend's launches.
+FORWARD_FLOWS, LAUNCH_FLOWS = "fwdbwd", "HostToDevice"
+USEFUL_FLOWS = (FORWARD_FLOWS, LAUNCH_FLOWS)
 # Arguments kept as the JSON text they are, each text once, and only for operators: those that
 # communicate or make a gradient ready are read for sizes, the rest keep their shapes as they are.
 JSON_ARGS = ("Input Dims", "Input type", "Concrete Inputs")
@@ -154,10 +158,10 @@ class BlockCollector:
                 self.parts[part].append(_take(block, rows, _PART_ARGS[part]))
 
     def _useful_flows(self, categories: Codes, parser: Parser) -> npt.NDArray[np.bool_]:
-        """Launch flows repeat the correlation; only forward → backward says something new."""
+        """Return the flows that say something new: Kineto's launches repeat the correlation."""
         if categories.max() >= len(self._flow_categories):
             texts = parser.texts()
-            self._flow_categories = np.array([t.startswith("fwdbwd") for t in texts], bool)
+            self._flow_categories = np.array([t.startswith(USEFUL_FLOWS) for t in texts], bool)
         useful: npt.NDArray[np.bool_] = self._flow_categories[categories]
         return useful
 

@@ -15,6 +15,7 @@ from marey.model.training.symbols import Symbols
 from marey.model.training.traces import MEMORY, NO_VALUE, EventKind
 from marey.trace.readers.columns_in_progress import Work
 from marey.trace.readers.json.raw_columns import (
+    FORWARD_FLOWS,
     NO_TIME,
     Block,
     Codes,
@@ -26,11 +27,11 @@ from marey.trace.readers.json.raw_columns import (
     narrow,
 )
 from marey.trace.readers.kernel_names import (
-    CATEGORIES,
     IGNORED_CATEGORIES,
     MARKER,
     collective_name,
     communication_kind,
+    find_category,
     is_communication_call,
     is_communication_kernel,
 )
@@ -126,7 +127,7 @@ def _category_tables(texts: list[str], used: Codes) -> tuple[Any, Any, Any]:
     for code in np.flatnonzero(np.bincount(used, minlength=1)):
         text = texts[code].lower()
         ignored[code] = text in IGNORED_CATEGORIES
-        if category := CATEGORIES.get(text):
+        if category := find_category(text):
             kinds[code], devices[code] = category.kind, category.on_device
     return kinds, devices, ignored
 
@@ -226,7 +227,7 @@ def _link_launches(work: Work) -> None:
     id.
     """
     launch = work.column("launch")
-    correlation = work.args.get("correlation")
+    correlation = work.args.get("correlation") or work.args.get("correlation id")
     runtime = work.kinds(EventKind.RUNTIME)
     rows, found = launches(correlation, work.on_device | work.kinds(EventKind.SYNC), runtime)
     launch[rows] = found
@@ -256,7 +257,7 @@ def _link_forward(work: Work) -> None:
     """Link backward operators to forward ones: by flows, else by sequence numbers."""
     forward = work.column("forward")
     flows = work.raw.flows
-    is_fwdbwd = np.array([t.startswith("fwdbwd") for t in work.raw.texts] or [False])
+    is_fwdbwd = np.array([t.startswith(FORWARD_FLOWS) for t in work.raw.texts] or [False])
     begins, ends = flow_pairs(flows, is_fwdbwd)
     if len(begins):
         operators = np.flatnonzero(

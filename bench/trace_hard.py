@@ -17,6 +17,7 @@ from marey.trace.analysis import judge
 from marey.trace.results import Verdict, VerdictKind
 from marey.trace.synthetic import Layout, Truth, make_hard_run
 from marey.trace.synthetic.hard import HARD_KINDS, draw_scenario
+from marey.trace.verdicts.doubts import FAULTLESS_KINDS
 
 RUNS_PER_KIND = 24
 FIRST_SEED = 500_000
@@ -60,7 +61,7 @@ def collect(runs: int, first: int) -> tuple[list[Finding], list[tuple[int, Verdi
             if kind is not None:
                 faults.append((number, kind, scenario.severity))
             for verdict in judge(made.run):
-                if verdict.kind != VerdictKind.NONE:
+                if verdict.kind not in FAULTLESS_KINDS:
                     true = is_true(verdict, made.truth)
                     findings.append(Finding(number, true, verdict.confidence))
     return findings, faults

@@ -123,6 +123,8 @@ class VerdictKind(StrEnum):
     COMMUNICATION_BOUND = "communication_bound"
     MOVING_STRAGGLER = "moving_straggler"
     COPY_BOUND = "copy_bound"
+    # Stages wait for the first and last micro-batches: the price of a pipeline, no fault.
+    PIPELINE_BUBBLE = "pipeline_bubble"
     # Idle time that nothing in the recording accounts for.
     UNEXPLAINED_IDLE = "unexplained_idle"
     # Graphs were captured while recording; hardly anything ran.

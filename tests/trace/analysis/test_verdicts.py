@@ -16,7 +16,7 @@ from marey.trace.synthetic.faults import Conditions, healthy
 from marey.trace.synthetic.program import run_program
 from marey.trace.synthetic.simulation import Simulation
 from marey.trace.synthetic.tables import build_run, make_clock
-from marey.trace.verdicts.doubts import DOUBTED_CONFIDENCE
+from marey.trace.verdicts.doubts import DOUBTED_CONFIDENCE, FAULTLESS_KINDS
 
 LAYOUTS = [
     Layout(data=8, ranks_per_host=4),
@@ -40,7 +40,8 @@ CASES = [
 def test_the_injected_cause_is_named_once_with_its_ranks(layout: Layout, kind: VerdictKind) -> None:
     made = make_run(Scenario(layout, kind, seed=987))
     verdicts = judge(made.run)
-    assert [v.kind for v in verdicts] == [kind]
+    bubble = kind == VerdictKind.NONE and layout.pipeline > 1
+    assert [v.kind for v in verdicts] == [VerdictKind.PIPELINE_BUBBLE if bubble else kind]
     assert verdicts[0].ranks == made.truth.ranks
     assert 0 < verdicts[0].confidence <= 1
     assert verdicts[0].evidence
@@ -79,6 +80,31 @@ def _run(layout: Layout, conditions: Conditions) -> TraceRun:
     run_program(simulation, conditions.compute.shape[1])
     clock = make_clock(layout, TraceStyle(), np.random.default_rng(1))
     return build_run(simulation, TraceStyle(), clock)
+
+
+@pytest.mark.parametrize(("stages", "batches"), [(4, 4), (4, 8), (2, 2)])
+def test_a_healthy_pipeline_is_told_how_long_it_stands_empty(stages: int, batches: int) -> None:
+    layout = Layout(data=2, pipeline=stages, micro_batches=batches, layers=2)
+    verdict = judge(make_run(Scenario(layout, seed=7)).run)[0]
+    assert verdict.kind == VerdictKind.PIPELINE_BUBBLE
+    theory = (stages - 1) / (batches + stages - 1)
+    said = next(line for line in verdict.evidence if "equal stages" in line)
+    assert f"empty for {theory:.0%}" in said
+    measured = int(said.rpartition("here it is ")[2].rstrip("%")) / 100
+    assert measured == pytest.approx(theory, abs=0.06)
+    assert f"({2 * batches})" in verdict.evidence[-1]
+
+
+def test_many_micro_batches_leave_no_bubble_worth_naming() -> None:
+    layout = Layout(data=2, pipeline=2, micro_batches=16, layers=1)
+    assert judge(make_run(Scenario(layout, seed=7)).run)[0].kind == VerdictKind.NONE
+
+
+def test_without_a_pipeline_no_bubble_is_named() -> None:
+    layout = Layout(data=4, tensor=2, layers=2, ranks_per_host=4)
+    for kind in (VerdictKind.NONE, VerdictKind.SLOW_WORKER):
+        found = judge(make_run(Scenario(layout, kind, seed=7)).run)
+        assert VerdictKind.PIPELINE_BUBBLE not in {v.kind for v in found}
 
 
 def test_two_causes_are_both_named_the_dearer_first() -> None:
@@ -166,7 +192,7 @@ def test_a_crawling_network_is_named_before_it_bounds_the_run(
 def test_healthy_runs_of_many_seeds_are_called_healthy() -> None:
     for seed in range(300, 312):
         layout = LAYOUTS[seed % len(LAYOUTS)]
-        assert judge(make_run(Scenario(layout, seed=seed)).run)[0].kind == VerdictKind.NONE
+        assert judge(make_run(Scenario(layout, seed=seed)).run)[0].kind in FAULTLESS_KINDS
 
 
 @pytest.mark.parametrize(
@@ -182,7 +208,7 @@ def test_gradients_that_are_all_summed_at_the_end_make_it_unsure_that_nothing_is
 ) -> None:
     (well,) = judge(make_run(Scenario(layout, steps=2, seed=3)).run)
     (badly,) = judge(make_run(Scenario(replace(layout, reduce_at="end"), steps=2, seed=3)).run)
-    assert well.kind is badly.kind is VerdictKind.NONE
-    assert well.confidence > 0.8
+    assert {well.kind, badly.kind} <= set(FAULTLESS_KINDS)
+    assert well.confidence > 0.7
     assert badly.confidence <= DOUBTED_CONFIDENCE
     assert "after backward is over, on every rank" in badly.evidence[-1]

@@ -87,6 +87,12 @@ WORDINGS: Mapping[str, Wording] = {
         "Copies that nothing hides take much of the time.",
         "Pin host memory, copy on a stream of its own, keep tensors on the device.",
     ),
+    VerdictKind.PIPELINE_BUBBLE: Wording(
+        "A pipeline that stands empty",
+        "Stages on {who} wait for the first and last micro-batches of each step.",
+        "Stages wait for the first and last micro-batches of each step; nothing is broken.",
+        "More micro-batches a step, fewer stages, or several model chunks on each rank.",
+    ),
     VerdictKind.UNEXPLAINED_IDLE: Wording(
         "Idle, and the recording does not say why",
         "Devices idle on {who}, and nothing in the recording accounts for it.",

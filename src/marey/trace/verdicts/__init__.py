@@ -23,6 +23,7 @@ from marey.trace.verdicts.accounts import (
     find_missing_work,
     find_unexplained,
 )
+from marey.trace.verdicts.bubble import find_bubble
 from marey.trace.verdicts.compute import (
     find_heavy_stages,
     find_moving_stragglers,
@@ -73,6 +74,9 @@ def judge(situation: Situation) -> tuple[Verdict, ...]:
         accounts = [find(situation, found) for find in ACCOUNTS]
         found += [verdict for verdict in accounts if verdict is not None]
         found += find_idle_ranks(situation, found)
+    if not found and met:
+        # No fault: what such a pipeline costs, told where nothing else is wrong.
+        found += [verdict for verdict in (find_bubble(situation),) if verdict is not None]
     if not found:
         return (_nothing(situation),)
     return tuple(sorted(found, key=lambda verdict: -verdict.recoverable_ms))

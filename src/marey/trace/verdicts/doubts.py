@@ -39,6 +39,8 @@ AFTER_BACKWARD_SHARE = 0.1
 # Whole recordings hold device work of every launch: all 30 real ones did that captured no graphs.
 LOST_SHARE = 0.05
 TRANSFER_KINDS = (VerdictKind.COMMUNICATION_BOUND, VerdictKind.SLOW_LINK)
+# Verdicts that say, each in its way, that no fault was found.
+FAULTLESS_KINDS = (VerdictKind.NONE, VerdictKind.PIPELINE_BUBBLE)
 # What compares ranks is doubtful where their clocks fit no better than to this share of a step: one
 # of them does not count the time that the others do, or files do not belong together.
 CLOCK_KINDS = (
@@ -76,7 +78,7 @@ def apply_doubts(
     about_nothing += _doubt_late_sums(activities)
     capped = []
     for verdict in verdicts:
-        doubts = [*everywhere, *(about_nothing if verdict.kind is VerdictKind.NONE else ())]
+        doubts = [*everywhere, *(about_nothing if verdict.kind in FAULTLESS_KINDS else ())]
         doubts += about_transfers if verdict.kind in TRANSFER_KINDS else ()
         doubts += about_stages if verdict.kind is VerdictKind.STAGE_IMBALANCE else ()
         doubts += about_clocks if verdict.kind in CLOCK_KINDS else ()

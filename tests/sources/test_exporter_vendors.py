@@ -246,3 +246,89 @@ def test_pods_of_2019_are_found() -> None:
     found = read_gpu_labels({"gpu": "0", "pod_name": "pod1", "pod_namespace": "default"})
     assert found is not None
     assert found.job == "default/pod1"
+
+
+def read_values(text: str, host: str = "n1") -> dict[str, dict[str, float]]:
+    """What a text says of each GPU, as far as it says something."""
+    reading = ExpositionReader(host).read(text.encode(), NOW_MS)
+    found = {}
+    for at, gpu in enumerate(reading.gpus):
+        row = reading.values[at * WIDTH : (at + 1) * WIDTH]
+        found[gpu.gpu] = {m: v for m, v in zip(GPU_METRICS, row, strict=True) if v == v}
+    return found
+
+
+def test_amds_older_exporter_calls_the_index_by_each_metrics_name() -> None:
+    model = 'productname="AMD Instinct MI250X"'
+    text = (
+        f'amd_gpu_use_percent{{gpu_use_percent="1",{model}}} 71\n'
+        f'amd_gpu_power{{gpu_power="1",{model}}} 4.12e+08\n'
+        f'amd_gpu_current_temperature{{gpu_current_temperature="1",{model}}} 43000\n'
+        # In µW here; under the same name the newer exporter tells W.
+        f'amd_gpu_power_cap{{gpu_power_cap="1",{model}}} 5.6e+08\n'
+    )
+    assert read_values(text) == {"n1:1": {"util": 71.0, "power": 412.0, "temp": 43.0}}
+
+
+def test_xpumd_numbers_gpus_by_their_addresses_and_tells_the_gpus_own_figures() -> None:
+    def of(gpu: str, address: str, **labels: str) -> str:
+        own = {**labels, "hw_id": gpu, "pci_bdf": f"0000:{address}:00.0"}
+        return ",".join(f'{name}="{value}"' for name, value in own.items())
+
+    text = (
+        f"hw_gpu_info{{{of('b', '05', hw_model='Arc Pro B60')}}} 1\n"
+        f"hw_gpu_info{{{of('a', '03', hw_model='Arc Pro B60')}}} 1\n"
+        f"hw_gpu_utilization_ratio{{{of('a', '03', hw_gpu_task='all')}}} 0.1\n"
+        f"hw_gpu_utilization_ratio{{{of('a', '03', hw_gpu_task='compute-all')}}} 0.75\n"
+        f"hw_gpu_utilization_ratio{{{of('a', '03', hw_gpu_task='copy-all')}}} 0\n"
+        f"hw_memory_usage_bytes{{{of('a', '03', hw_memory_location='device')}}} 8589934592\n"
+        f"hw_memory_usage_bytes{{{of('a', '03', hw_memory_location='system')}}} 1\n"
+        f"hw_temperature_celsius{{{of('b', '05', hw_sensor_location='gpu', statistic='max')}}} 34\n"
+        f"hw_temperature_celsius{{{of('b', '05', hw_sensor_location='memory')}}} 50\n"
+        f"hw_frequency_hertz{{{of('b', '05', hw_frequency_domain='media')}}} 1\n"
+        # OpenTelemetry's words for other hardware.
+        'hw_temperature_celsius{hw_id="cpu0",hw_sensor_location="gpu"} 99\n'
+    )
+    assert read_values(text) == {
+        "n1:0": {"util": 75.0, "mem_used": 8192.0},
+        "n1:1": {"temp": 34.0},
+    }
+    models = {gpu.model for gpu in ExpositionReader("n1").read(text.encode(), NOW_MS).gpus}
+    assert models == {"Arc Pro B60"}
+
+
+def test_npus_of_ascend_are_read_with_the_pod_that_has_them() -> None:
+    labels = 'id="3",model_name="910B2",vdie_id="A-1",namespace="ml",pod_name="train-0"'
+    text = (
+        f"npu_chip_info_utilization{{{labels}}} 36 {NOW_MS}\n"
+        f'npu_chip_info_hbm_used_memory{{id="3"}} 3399 {NOW_MS}\n'
+        f'npu_chip_info_used_memory{{id="3"}} 0 {NOW_MS}\n'
+    )
+    assert read_values(text) == {"n1:3": {"util": 36.0, "mem_used": 3399.0}}
+    reading = ExpositionReader("n1").read(text.encode(), NOW_MS)
+    assert reading.jobs == {0: {"ml/train-0"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            'rocm_utilization_percentage{card="1"} 71\n'
+            'rocm_average_socket_power_watts{card="1"} 35\n',
+            {"n1:1": {"util": 71.0, "power": 35.0}},
+        ),
+        (
+            'nvidia_smi_utilization_gpu{host="pc",index="0",name="RTX 3060",uuid="GPU-6"} 45\n'
+            'nvidia_smi_memory_used{host="pc",index="0",name="RTX 3060",uuid="GPU-6"} 2048\n',
+            {"pc:0": {"util": 45.0, "mem_used": 2048.0}},
+        ),
+        (
+            'neuroncore_utilization_ratio{instance_type="trn1",neuroncore="2"} 0.5\n',
+            {"n1:2": {"util": 50.0}},
+        ),
+    ],
+)
+def test_the_names_of_omnistat_telegraf_and_neuron_are_read(
+    text: str, expected: dict[str, dict[str, float]]
+) -> None:
+    assert read_values(text) == expected

@@ -12,11 +12,25 @@ from marey.model.names import bounded
 
 # In order of trust. dcgm-exporter renamed Hostname in 2026; a server that does not honour an
 # exporter's labels puts ``exported_`` before those it has itself.
-HOST_LABELS = ("Hostname", "hostname", "exported_Hostname", "exported_hostname", "nodename", "node")
-INDEX_LABELS = ("gpu", "gpu_id", "exported_gpu", "gpu_index", "minor_number", "index")
-UUID_LABELS = ("UUID", "uuid", "gpu_uuid")
+# Telegraf calls the host "host".
+HOST_LABELS = (
+    *("Hostname", "hostname", "exported_Hostname", "exported_hostname", "nodename", "node"),
+    *("node_name", "host"),
+)
+# AMD's older exporter (amd_smi_exporter) calls the index by the name of each metric; Ascend's calls
+# it "id" or "npuID", omnistat "card", AWS Neuron "neuroncore".
+INDEX_LABELS = (
+    *("gpu", "gpu_id", "exported_gpu", "gpu_index", "minor_number", "index"),
+    *("gpu_use_percent", "gpu_memory_use_percent", "gpu_power"),
+    *("gpu_SCLK", "gpu_MCLK", "gpu_current_temperature"),
+    *("npuID", "card", "neuroncore", "id"),
+)
+UUID_LABELS = ("UUID", "uuid", "gpu_uuid", "hw_id", "vdie_id")
 # AMD's series is the model ("AMD Instinct MI300X OAM"), its card_model a board number.
-MODEL_LABELS = ("modelName", "model_name", "card_series", "card_model", "dev_name", "name")
+MODEL_LABELS = (
+    *("modelName", "model_name", "card_series", "card_model", "dev_name", "hw_model"),
+    *("productname", "name"),
+)
 INSTANCE_LABELS = ("GPU_I_ID", "gpu_i_id")
 # AMD numbers partitions from 0, and an undivided GPU (SPX, N/A, nothing) is its own partition 0.
 PARTITION_LABEL, PARTITION_TYPE_LABEL = "gpu_partition_id", "gpu_compute_partition_type"
@@ -25,6 +39,17 @@ DIVIDED = re.compile(rf'{PARTITION_TYPE_LABEL}="(?:{"|".join(DIVIDED_TYPES)})"',
 # Intel's XPU Manager tells several places and tiles of a GPU under one name.
 TILE_LABEL = "sub_dev"
 PLACE_LABELS = {"location": "gpu", TILE_LABEL: "", "type": "actual"}
+# … its successor (xpumd) several sensors, tasks, domains and statistics; these are the GPU's own.
+ADDRESS_LABEL, HARDWARE_LABEL = "pci_bdf", "hw_id"
+XPUMD_LABELS: Mapping[str, tuple[str, ...]] = {
+    "hw_gpu_task": ("compute-all",),
+    "hw_sensor_location": ("gpu", "card"),
+    "hw_memory_location": ("device",),
+    "hw_frequency_domain": ("gpu",),
+    "statistic": ("max",),
+    "aggregation": ("avg",),
+    "com_intel_subdevice_id": (),
+}
 JOB_LABELS = ("hpc_job", "job_id")
 # A server's own labels of the exporter's pod stand beside those of the pod that has the GPU.
 POD_LABELS = (
@@ -33,6 +58,8 @@ POD_LABELS = (
     ("kube_namespace", "kube_pod"),
     # Of 2019, before the names were DCGM_FI_*.
     ("pod_namespace", "pod_name"),
+    # Ascend's exporter.
+    ("namespace", "podName"),
 )
 # What the pods and containers of exporters are called. A server that does not honour an exporter's
 # labels puts its pod where that of the work would stand; GPUs without work have no other pod.
@@ -62,6 +89,8 @@ _SMI_LABELS = frozenset(
 # Its series that give a GPU's number and its model; all others have the UUID alone.
 SMI_PREFIX = "nvidia_smi_"
 SMI_INDEX, SMI_INFO = f"{SMI_PREFIX}index", f"{SMI_PREFIX}gpu_info"
+# The series of xpumd that every GPU has, with its model.
+XPUMD_INFO = "hw_gpu_info"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +135,8 @@ def read_gpu_labels(labels: Mapping[str, str], *, numbered: bool = False) -> Gpu
     if any(labels.get(part) for part in OTHER_PARTS):
         return None
     if labels.get(CLOCK_LABEL, "") not in GPU_CLOCKS or _is_other_place(labels):
+        return None
+    if HARDWARE_LABEL in labels and not _is_xpumd_gpu(labels):
         return None
     index = _read_index(labels)
     uuid = _find_first(labels, UUID_LABELS)
@@ -160,6 +191,30 @@ def _is_other_place(labels: Mapping[str, str]) -> bool:
     return any(labels.get(name, own) != own for name, own in PLACE_LABELS.items())
 
 
+def _is_xpumd_gpu(labels: Mapping[str, str]) -> bool:
+    """Return whether a series of xpumd, or of hardware in OpenTelemetry's words, is of a GPU."""
+    if not labels.get(ADDRESS_LABEL):
+        return False
+    return all(labels[name] in own for name, own in XPUMD_LABELS.items() if labels.get(name))
+
+
+def number_by_address(found: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """Return the number of each GPU that xpumd tells: in order of PCI addresses, host by host."""
+    places = {
+        (labels[HARDWARE_LABEL], labels.get("instance") or _read_host(labels)): labels[
+            ADDRESS_LABEL
+        ].lower()
+        for labels in found
+        if labels.get(HARDWARE_LABEL) and labels.get(ADDRESS_LABEL)
+    }
+    numbers: dict[str, int] = {}
+    taken: dict[str, int] = {}
+    for (uuid, host), _ in sorted(places.items(), key=lambda item: (item[0][1], item[1])):
+        numbers[bounded(uuid)] = taken.get(host, 0)
+        taken[host] = taken.get(host, 0) + 1
+    return numbers
+
+
 def read_whole_gpu(labels: Mapping[str, str]) -> GpuLabels | None:
     """Return the GPU that a series of one of its tiles belongs to; None where it is no tile's."""
     if not labels.get(TILE_LABEL) or not labels.get("pci_bdf"):
@@ -171,7 +226,7 @@ def _read_pod(labels: Mapping[str, str]) -> str:
     """Read ``namespace/pod`` of the pod that has the GPU."""
     for namespace, pod in POD_LABELS:
         if labels.get(pod) and not (pod == "pod" and _is_exporters_pod(labels)):
-            return f"{labels.get(namespace, '')}/{labels[pod]}"
+            return f"{labels.get(namespace) or labels.get('namespace', '')}/{labels[pod]}"
     return ""
 
 

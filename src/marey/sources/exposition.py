@@ -17,15 +17,20 @@ from typing import NamedTuple
 
 from marey.model.inventory import Gpu
 from marey.model.metrics import Entity, MetricKind, catalogue
+from marey.model.names import bounded
 from marey.sources.exporter_labels import (
+    ADDRESS_LABEL,
     DIVIDED,
+    HARDWARE_LABEL,
     PARTITION_LABEL,
     SMI_INDEX,
     SMI_INFO,
     SMI_PREFIX,
     TILE_LABEL,
+    XPUMD_INFO,
     GpuLabels,
     are_partitions_numbered,
+    number_by_address,
     parse_host_name,
     parse_labels,
     read_gpu_labels,
@@ -174,6 +179,8 @@ class ExpositionReader:
         # Such labels stand near the beginning, after what the program says of itself.
         if text.find(SMI_PREFIX, 0, HEAD_LENGTH) >= 0:
             self._learn_numbers(lines)
+        if text.find(ADDRESS_LABEL, 0, HEAD_LENGTH) >= 0 and HARDWARE_LABEL in text:
+            self._learn_addresses(lines)
         if text.find(PARTITION_LABEL, 0, HEAD_LENGTH) >= 0 and DIVIDED.search(text):
             self._learn_partitions(lines)
         reading = Exposition(self._facts, self._names, [NAN] * (WIDTH * len(self._facts)))
@@ -199,6 +206,20 @@ class ExpositionReader:
             number = parsed.get("index", "") if name == SMI_INFO else tail.strip()
             if number.isdecimal() and len(number) <= 4:
                 self._uuids[found.uuid] = (self.host, int(number))
+
+    def _learn_addresses(self, lines: list[str]) -> None:
+        """Number the GPUs that have an id and a PCI address alone, and take their models."""
+        told = (line for line in lines if line[:1] != "#" and ADDRESS_LABEL in line[:LINE_LIMIT])
+        found = [
+            (line.startswith(XPUMD_INFO), labels)
+            for line in islice(told, ROWS_LIMIT)
+            if (labels := parse_labels(line[:LINE_LIMIT].partition("{")[2].rpartition("}")[0]))
+        ]
+        numbers = number_by_address(labels for _, labels in found)
+        self._uuids.update({uuid: (self.host, number) for uuid, number in numbers.items()})
+        for is_info, labels in found:
+            if is_info and labels.get("hw_model") and labels.get(HARDWARE_LABEL):
+                self._models[bounded(labels[HARDWARE_LABEL])] = bounded(labels["hw_model"])
 
     def _learn_partitions(self, lines: list[str]) -> None:
         """Learn whether AMD partitions have numbers of their own; look at one metric of them."""

@@ -25,7 +25,9 @@ from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.sources.exporter_labels import (
     SMI_INDEX,
     SMI_INFO,
+    XPUMD_INFO,
     are_partitions_numbered,
+    number_by_address,
     parse_host_name,
     read_gpu_labels,
     shorten_name,
@@ -178,6 +180,10 @@ class PrometheusSource:
             )
         if {SMI_INDEX, SMI_INFO} & there:
             self._learn_numbers(SMI_INDEX if SMI_INDEX in there else SMI_INFO)
+        if XPUMD_INFO in there:
+            data = self._get("/api/v1/query", {"query": XPUMD_INFO})
+            told = data.get("result", ()) if isinstance(data, dict) else ()
+            self._numbers.update(number_by_address(one.get("metric", {}) for one in told))
         skew_ms = self._ask_server_ms(now_ms) - now_ms
         self._skew_ms = skew_ms if abs(skew_ms) > CLOCK_SLACK_MS else 0
         self._discover_due_ms = now_ms + DISCOVER_EVERY_MS

@@ -306,7 +306,7 @@ _AMD = _Vendor(
     "rules that use them stay unknown until then.",
 )
 _INTEL = _Vendor(
-    ("xpum_",), "Let XPU Manager collect them; rules that use them stay unknown until then."
+    ("xpum_", "hw_"), "Let XPU Manager collect them; rules that use them stay unknown until then."
 )
 _NVIDIA_SMI = _Vendor(
     ("nvidia_smi_",),

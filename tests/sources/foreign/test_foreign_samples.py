@@ -422,3 +422,62 @@ def test_accounting_without_gpu_jobs_says_so(
     store = str(tmp_path / "s.duckdb")
     assert main(["import", "--workloads", str(tmp_path / "jobs.json"), "--store", store]) == 0
     assert "no job that has ended and had GPUs" in capsys.readouterr().err
+
+
+COLUMNS_THAT_ARE_NOT_READ = {
+    "smi.csv": (
+        "timestamp, index, pstate, utilization.gpu [%]\n2026/11/15 08:00:00.250, 0, P0, 97 %\n",
+        "'pstate'",
+    ),
+    "dmon.txt": (
+        "#Date Time gpu sm jpg\n#YYYYMMDD HH:MM:SS Idx % %\n 20261115 08:00:00 0 97 -\n",
+        "'jpg'",
+    ),
+    "amd.csv": (
+        "timestamp,gpu,gfx_activity,mm_activity\n1794729600,0,71,3\n",
+        "'mm_activity'",
+    ),
+    "wandb.csv": (
+        "_timestamp,system.gpu.0.gpu,system.gpu.0.powerPercent\n1794729600,97,75\n",
+        "'system.gpu.0.powerPercent'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COLUMNS_THAT_ARE_NOT_READ)
+def test_columns_of_a_log_that_are_not_read_are_told(
+    tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, told = COLUMNS_THAT_ARE_NOT_READ[name]
+    (tmp_path / name).write_text(text)
+    store = str(tmp_path / "s.duckdb")
+    assert main(["import", "--samples", str(tmp_path / name), "--store", store]) == 0
+    # Under the log's own name, and nothing beside what is not read.
+    assert f"{name}: unknown columns skipped: {told}\n" in capsys.readouterr().err
+
+
+def test_throttling_is_read_from_its_bits(tmp_path: Path) -> None:
+    path = tmp_path / "smi.csv"
+    path.write_text(
+        "timestamp, index, gpu_name, clocks_throttle_reasons.active\n"
+        "2026/11/15 08:00:00.250, 0, NVIDIA A100, 0x0000000000000024\n"
+    )
+    table = read_foreign_samples(path, "n")
+    assert table is not None
+    (row,) = table.to_pylist()
+    assert (row["throttle"], row["model"]) == (36.0, "NVIDIA A100")
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("NpuID(Idx)  ChipId(Idx) Pwr(W)\n0 0 97.4\n", "npu-exporter"),
+        ('"timestamp","resource:0:gpu_utilization (%)/mean"\n1,2\n', "nvidia-smi --query-gpu"),
+        ('"Time","{gpu=""0"", Hostname=""n1""}"\n2026-11-15 08:00:00,10\n', "prometheus"),
+    ],
+)
+def test_logs_of_other_tools_say_what_to_ask_for(tmp_path: Path, text: str, what: str) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text(text)
+    with pytest.raises(InvalidInput, match=what):
+        read_foreign_samples(path, "n")

@@ -154,7 +154,8 @@ def _read_foreign(args: argparse.Namespace) -> Iterator[Path | None]:
         yield path
         return
     with tempfile.TemporaryDirectory(prefix="marey-") as folder:
-        made = Path(folder) / f"{path.stem}.parquet"
+        # Under its own name, by which it is called in what is said of it.
+        made = Path(folder) / path.name
         pq.write_table(table, made)
         yield made
 

@@ -50,6 +50,8 @@ ASK = f"ask for: {ASK_AMD}"
 # Where a row's partition stands until it is known which GPUs are divided.
 _PARTITION = "xcp"
 
+_FACTS = frozenset({"timestamp", "gpu", "xcp"})
+
 Row = dict[str, object]
 
 
@@ -57,6 +59,12 @@ def is_amd_log(names: Sequence[str]) -> bool:
     """Return whether a header is one of amd-smi."""
     known = {"gfx_activity", "socket_power", "power_usage", "hotspot_temperature", "vram_used"}
     return "gpu" in names and bool(known & set(names))
+
+
+def list_unread_columns(names: Sequence[str]) -> list[str]:
+    """Return the columns of a header that are not read."""
+    known = METRIC_COLUMNS if "gfx_activity" in names else MONITOR_COLUMNS
+    return [name for name in names if name not in known and name not in _FACTS]
 
 
 def read_amd_log(path: Path, host: str) -> list[Row]:

@@ -16,15 +16,21 @@ from pathlib import Path
 import pyarrow as pa
 
 from marey.model.errors import InvalidInput, shown
+from marey.model.metrics import catalogue, exporter_names
 from marey.model.times import parse_time
-from marey.sources.foreign.amd_log import is_amd_log, read_amd_log
+from marey.sources.foreign.amd_log import is_amd_log, list_unread_columns, read_amd_log
 from marey.sources.foreign.gpustat_log import (
     is_gpustat_log,
     read_gpustat_log,
     refuse_gpustat_text,
 )
-from marey.sources.foreign.monitor_text import is_monitor_text, read_monitor_text
+from marey.sources.foreign.monitor_text import (
+    is_monitor_text,
+    list_unknown_columns,
+    read_monitor_text,
+)
 from marey.sources.foreign.refusals import ASK_SMI, refuse_known_output
+from marey.sources.samples_file import FACTS
 
 # Columns of nvidia-smi --query-gpu → our metric; units in brackets are cut off first.
 SMI_METRICS = {
@@ -45,6 +51,9 @@ SMI_METRICS = {
     "clocks.mem": "mem_clock",
     "clocks.current.memory": "mem_clock",
     "fan.speed": "fan",
+    "memory.reserved": "mem_reserved",
+    "clocks_throttle_reasons.active": "throttle",
+    "clocks_event_reasons.active": "throttle",
     "utilization.encoder": "enc_util",
     "utilization.decoder": "dec_util",
     "ecc.errors.corrected.volatile.total": "ecc_correctable",
@@ -53,6 +62,22 @@ SMI_METRICS = {
     "utilization.aip": "util",
     "temperature.aip": "temp",
 }
+# Columns that say which GPU, when and what for.
+SMI_FACTS = frozenset(
+    {
+        *("timestamp", "index", "name", "gpu_name", "uuid", "gpu_uuid", "serial", "gpu_serial"),
+        *(
+            "pci.bus_id",
+            "gpu_bus_id",
+            "pci.bus",
+            "bus_id",
+            "count",
+            "driver_version",
+            "vbios_version",
+        ),
+    }
+)
+UNKNOWN_KEPT = 100
 # What W&B calls system metrics of a GPU → our metric and the factor to its unit.
 WANDB_METRICS = {
     "gpu": ("util", 1.0),
@@ -78,6 +103,7 @@ _ZONE_WORD = re.compile(r"(?<=:\d\d) [A-Z]{2,5}(?= \d{4}$)")
 # A spreadsheet of another language writes a comma for the point. Before three digits it parts
 # thousands, for none of these programs writes three decimals.
 _NUMBER = re.compile(r"^(-?\d+(?:[.,]\d+)?)\s*(\S*)")
+_BITS = re.compile(r"^0[xX][0-9a-fA-F]{1,16}$")
 _THOUSANDS = re.compile(r",\d{3}$")
 # nvidia-smi writes MiB; programs that imitate it write these too.
 _TO_MIB = {"KiB": 2.0**-10, "GiB": 2.0**10, "MB": 1e6 / 2**20, "GB": 1e9 / 2**20}
@@ -115,18 +141,21 @@ def read_foreign_samples(path: Path, host: str) -> pa.Table | None:
     names = [name.strip().strip('"') for name in head.split(mark)]
     if "timestamp" in names and any(_cut_unit(name) in SMI_METRICS for name in names):
         rows = list(_read_smi(path, host, mark))
-        return _make_table(_check_apart(rows, names, path), path)
+        unknown = [n for n in names if _cut_unit(n) not in SMI_METRICS.keys() | SMI_FACTS]
+        return _make_table(_check_apart(rows, names, path), path, unknown)
     if is_monitor_text(head):
-        return _make_table(read_monitor_text(path, host), path)
+        return _make_table(read_monitor_text(path, host), path, list_unknown_columns(head))
     if is_amd_log(names):
-        return _make_table(read_amd_log(path, host), path)
+        return _make_table(read_amd_log(path, host), path, list_unread_columns(names))
     if head.startswith(("{", "[")) and is_gpustat_log(path):
         return _make_table(read_gpustat_log(path, host), path)
     if head.startswith(("{", "[")) and "_timestamp" in head:
         return _make_table(_read_wandb(_read_json(path, head), host), path)
     if "_timestamp" in names and any(_WANDB.match(name) for name in names):
+        found = (_WANDB.match(name) for name in names)
+        unknown = [m[0] for m in found if m is not None and m[2] not in WANDB_METRICS]
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
-            return _make_table(_read_wandb(csv.DictReader(text), host), path)
+            return _make_table(_read_wandb(csv.DictReader(text), host), path, unknown)
     _refuse_unusable(path, head, names)
     refuse_gpustat_text(path, head)
     refuse_known_output(path)
@@ -169,13 +198,21 @@ def _cut_unit(name: str) -> str:
     return name.partition("[")[0].strip()
 
 
-def _make_table(rows: Iterable[Row], path: Path) -> pa.Table:
+def _make_table(rows: Iterable[Row], path: Path, unknown: Sequence[str] = ()) -> pa.Table:
+    """Return the rows as a table; columns that are not read stand in it empty, to be told of."""
     listed = list(rows)
     if not listed:
         raise InvalidInput(f"{path.name} has a header but no rows with a GPU's values.")
     names = sorted({name for row in listed for name in row} - {"time", "host", "gpu"})
     order = ["time", "host", "gpu", *names]
-    return pa.table({name: pa.array([row.get(name) for row in listed]) for name in order})
+    taken = {*order, *FACTS, *catalogue(), *exporter_names()}
+    empty = {
+        name: pa.nulls(len(listed), pa.string())
+        for name in unknown[:UNKNOWN_KEPT]
+        if name and name not in taken
+    }
+    found = {name: pa.array([row.get(name) for row in listed]) for name in order}
+    return pa.table({**found, **empty})
 
 
 # nvidia-smi
@@ -213,8 +250,8 @@ def _make_smi_row(found: Mapping[str, str], host: str, known: dict[str, int], pl
         "host": host,
         "gpu": str(_find_index(found, known)),
     }
-    if found.get("name"):
-        row["model"] = found["name"]
+    if model := found.get("name") or found.get("gpu_name"):
+        row["model"] = model
     for name, text in found.items():
         metric = SMI_METRICS.get(name)
         value = None if metric is None else _parse_smi_number(text)
@@ -225,6 +262,8 @@ def _make_smi_row(found: Mapping[str, str], host: str, known: dict[str, int], pl
 
 def _parse_smi_number(text: str) -> float | None:
     """Return a value without its unit; None for ``[N/A]`` and ``ERR!``."""
+    if _BITS.match(text.strip()):
+        return float(int(text, 16))
     found = _NUMBER.match(text.strip())
     if found is None:
         return None

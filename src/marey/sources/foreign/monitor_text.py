@@ -27,6 +27,8 @@ METRICS = {
     "txpci": "pcie_tx",
 }
 
+_FACTS = frozenset({"date", "time", "gpu"})
+
 Row = dict[str, object]
 
 
@@ -36,6 +38,11 @@ def is_monitor_text(head: str) -> bool:
     is_monitor = "gpu" in names and bool(METRICS.keys() & set(names))
     # A line of pmon is of a process.
     return head.startswith("#") and is_monitor and "pid" not in names
+
+
+def list_unknown_columns(head: str) -> list[str]:
+    """Return the columns of a header that are not read."""
+    return [n for n in _split_header(head) if n not in METRICS and n not in _FACTS]
 
 
 def read_monitor_text(path: Path, host: str) -> Iterator[Row]:

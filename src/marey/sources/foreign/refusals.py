@@ -76,6 +76,17 @@ UNUSABLE = (
         "a CSV with time, host, gpu and a column per metric (util, power, temp, mem_used, …)",
     ),
     _describe(
+        r"^\| npu-smi |^NpuID\(Idx\)", "what Ascend's npu-smi prints, without days",
+        'marey serve with [[source]] kind = "dcgm" and the npu-exporter, or a CSV with time, host, '
+        "gpu and a column per metric",
+    ),
+    _describe(r'^"?timestamp"?,.*\bresource:\d+:', "a log of nvitop's collector", ASK_SMI),
+    _describe(
+        r'\A"?Time"?,.*(?:\bgpu=|GPU \d)',
+        "a chart exported from Grafana, a column per GPU",
+        'marey serve with [[source]] kind = "prometheus" and history = "7d", which asks itself',
+    ),
+    _describe(
         r"^# (?:HELP|TYPE) \w+|\A\w+\{[^}\n]*\} ",
         "one answer of an exporter: a single moment",
         'marey serve with [[source]] kind = "dcgm", which collects such answers',

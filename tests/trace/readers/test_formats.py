@@ -19,6 +19,7 @@ from marey.trace.readers.kernel_names import (
     dtype_bytes,
     hlo_collective,
     is_collective,
+    is_communication_kernel,
     spell_collective,
 )
 from marey.trace.readers.protobuf import Malformed, fields, signed
@@ -247,6 +248,20 @@ def test_a_parquet_file_of_something_else_is_no_trace(tmp_path: Path) -> None:
 )
 def test_names_say_which_collective_they_are(name: str, collective: str) -> None:
     assert collective_name(name) == collective
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ncclKernel_AllReduce_RING_LL_Sum_half(ncclWorkElem)",
+        "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+        "ncclSymDevKernel_AllReduce_AGxLL_R_sum_f32(ncclSymDevArgs)",
+        "ncclSymkDevKernel_AllReduce_RSxLDMC_AGxSTMC_sum_bf16(ncclSymkDevWorkArgs4K)",
+    ],
+)
+def test_every_generation_of_nccls_kernels_communicates(name: str) -> None:
+    assert is_communication_kernel(name)
+    assert collective_name(name) == "allreduce"
 
 
 def test_words_inside_other_words_are_no_transfers() -> None:

@@ -34,8 +34,8 @@ _WAITING = re.compile(
 )
 # Kernels by which ranks exchange data themselves: figures count them as compute, as others do.
 _EXCHANGING = re.compile(
-    r"cross_device_reduce|(?:one|two)_shot_all_reduce|multimem_all_(?:reduce|gather)"
-    r"|allreduce_fusion|nvshmem|mscclpp",
+    r"cross_device_reduce|(?:one|two)_?shot_?all_?reduce|multimem_all_(?:reduce|gather)"
+    r"|allreduce_fusion|nvshmem|mscclpp|userbuffers_|all_to_all_vdev",
     re.IGNORECASE,
 )
 # A pause of the host in which nothing was recorded, worth telling.

@@ -10,7 +10,8 @@ from marey.model.training.traces import EventKind
 # Device kernels of the communication libraries: NCCL of yesterday and today, AMD's RCCL, MTIA's and
 # Ascend's HCCL, oneCCL. The prefix decides: "nccl" inside a template argument is not a collective.
 _COMMUNICATION_KERNEL = re.compile(
-    r"^(?:void\s+)?(?:ncclKernel|ncclDevKernel|ncclDev|rcclKernel|rcclGenericKernel|rccl|hccl|oneccl)",
+    # … and since 2.27 of buffers registered everywhere (ncclSymDevKernel, ncclSymkDevKernel).
+    r"^(?:void\s+)?(?:ncclKernel|ncclDev|ncclSymk?Dev|mscclKernel|rccl|hccl|oneccl)",
     re.IGNORECASE,
 )
 # Expert-parallel exchange by DeepEP: dispatch and combine are an all-to-all of their own.

@@ -69,11 +69,11 @@ REFUSALS: tuple[Refusal, ...] = (
     ),
     Refusal(
         re.compile(
-            r"(?:kernel_details|op_statistic|op_summary|step_trace_time|operator_details"
-            r"|api_statistic|task_time)[\w.]*\.csv$"
+            r"(?:kernel_details|op_statistic|op_summary|step_trace_(?:time|raw)|operator_details"
+            r"|api_statistic|task_time|hccl_raw|cluster_analyse)[\w.]*\.csv$"
         ),
         None,
-        "is a summary that Ascend's profiler writes; give the timeline beside it "
+        "is a table that Ascend's profiler writes; give the timeline beside it "
         "(trace_view.json or msprof_*.json)",
     ),
     Refusal(

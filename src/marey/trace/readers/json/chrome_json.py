@@ -26,7 +26,7 @@ from marey.trace.readers.spans import RankEvents
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "chrome-json"
-VERSION = 17
+VERSION = 18
 # Events lost beyond this share make every figure doubtful.
 DROPPED_SHARE = 0.001
 BEYOND_RANGE = (

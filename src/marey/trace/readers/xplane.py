@@ -17,7 +17,7 @@ from marey.trace.readers.result import FileEvents, ReadOptions
 from marey.trace.readers.streams import TraceBytes
 
 NAME = "xplane"
-VERSION = 5
+VERSION = 6
 LARGEST_BYTES = 2 << 30
 MOST_EVENTS = 50_000_000
 # XSpace: planes 1, hostnames 4. XPlane: name 2, lines 3, event metadata 4, stat metadata 5.

@@ -27,7 +27,7 @@ from marey.trace.readers.spans import RankEvents, order_by_start
 from marey.trace.readers.trace_info import RankInfo
 
 NAME = "nsys-sqlite"
-VERSION = 3
+VERSION = 4
 UNTRIED = "an SQLite export of Nsight Systems"
 MOST_EVENTS = 50_000_000
 _MAGIC = b"SQLite format 3\x00"

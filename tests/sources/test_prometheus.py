@@ -188,6 +188,23 @@ def test_copies_sentinels_and_other_parts_are_handled_as_in_the_text() -> None:
     assert {name for _, name in seen} == {"n2:0"}
 
 
+def test_gpus_of_xpumd_are_numbered_host_by_host() -> None:
+    def one(gpu: str, host: str, value: str) -> dict[str, Any]:
+        own = {"hw_id": gpu, "pci_bdf": f"0000:0{gpu}:00.0", "hw_gpu_task": "compute-all"}
+        labels = {**own, "instance": f"{host}:8080"}
+        moment = NOW_MS / 1000 - 1
+        return {"metric": labels, "value": [moment, "1"], "values": [[moment, value]]}
+
+    series = [one("5", "a", "0.5"), one("3", "a", "0.3"), one("9", "b", "0.9")]
+    samples = {"hw_gpu_info": series, "hw_gpu_utilization_ratio": series}
+    with exporter(server(samples)) as place:
+        source = PrometheusSource("p", f"http://{place}", PrometheusRules())
+        seen = values(list(source.poll(NOW_MS)))
+        source.close()
+    found = {name: row["util"] for (_, name), row in seen.items()}
+    assert found == {"a:0": 30.0, "a:1": 50.0, "b:0": 90.0}
+
+
 @pytest.mark.parametrize(
     ("behave", "message"),
     [

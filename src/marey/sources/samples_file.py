@@ -23,6 +23,8 @@ from marey.sources.gpu_capacity import CAPACITY_METRICS, CAPACITY_REPORTED_BY, m
 
 KEYS = ("time", "host", "gpu")
 FACTS = ("model", "power_limit_w")
+# Under this name a file that was made of a foreign log says what its reader left out.
+REMARKS = b"marey.remarks"
 BLOCK_BYTES = 8 << 20
 BAD_ROWS_SHOWN = 20
 
@@ -50,6 +52,8 @@ class SamplesFile:
     first_ms: int | None = None
     last_ms: int | None = None
     rows: int = 0
+    # What the reader of a foreign log left out.
+    remarks: list[str] = field(default_factory=list)
 
     def batches(self) -> Iterator[tuple[int, list[SampleBatch]]]:
         """Yield the file as batches, each with the bytes read so far; bad rows are left out."""
@@ -137,7 +141,9 @@ def open_samples(path: Path) -> SamplesFile:
             f"({allowed(catalogue(), 6)}) and exporters' names ({allowed(exporter_names(), 3)})."
         )
     skipped = [n for n in names if n not in KEYS and n not in FACTS and n not in metrics]
-    return SamplesFile(path, metrics, skipped, path.stat().st_size)
+    remarks = (pq.read_schema(path).metadata or {}).get(REMARKS, b"") if _is_parquet(path) else b""
+    told = [bounded(line) for line in remarks.decode("utf-8", "replace").splitlines()[:10]]
+    return SamplesFile(path, metrics, skipped, path.stat().st_size, remarks=told)
 
 
 def _find_metric_columns(path: Path, names: list[str]) -> dict[str, tuple[str, float]]:

@@ -481,3 +481,34 @@ def test_logs_of_other_tools_say_what_to_ask_for(tmp_path: Path, text: str, what
     path.write_text(text)
     with pytest.raises(InvalidInput, match=what):
         read_foreign_samples(path, "n")
+
+
+def test_lines_between_the_rows_of_a_log_are_left_out_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"2026/11/15 08:00:{n:02d}.250, 0, {n} %" for n in range(3)]
+    text = ["timestamp, index, utilization.gpu [%]", rows[0], "Failed to initialize NVML: Unknown"]
+    path = tmp_path / "smi.csv"
+    path.write_text("\r\n".join([*text, rows[1], "", rows[2][:20], ""]))
+    store = str(tmp_path / "s.duckdb")
+    assert main(["import", "--samples", str(path), "--store", store]) == 0
+    said = capsys.readouterr()
+    assert "smi.csv: 2 lines are no rows and were left out, the first is line 3: " in said.err
+    assert "'Failed to initialize NVML: Unknown'" in said.err
+    assert "2 rows of samples" in said.out
+
+
+def test_a_log_without_any_value_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "smi.csv"
+    path.write_text("timestamp, index, utilization.gpu [%]\n2026/11/15 08:00:00.250, 0, [N/A]\n")
+    with pytest.raises(InvalidInput, match="1 rows, and no value of a GPU"):
+        read_foreign_samples(path, "n")
+
+
+def test_rows_of_nvidia_smi_without_their_header_are_known_whatever_stands_first(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "smi.csv"
+    path.write_text("NVIDIA A100-SXM4-40GB, 2026/11/15 08:00:00.250, 97 %, 71234 MiB\n")
+    with pytest.raises(InvalidInput, match="without its header"):
+        read_foreign_samples(path, "n")

@@ -180,6 +180,8 @@ def _collect_problems(
     if file.skipped:
         names = ", ".join(f"'{name[:60]}'" for name in file.skipped[:20])
         checked.warnings.append(f"{path.name}: unknown columns skipped: {names}")
+    if isinstance(file, SamplesFile):
+        checked.warnings += [f"{path.name}: {remark}" for remark in file.remarks]
     if not file.bad_count:
         return
     lines = [f"{path.name}, line {bad.line}: {bad.reason}" for bad in file.bad]

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -30,7 +31,7 @@ from marey.sources.foreign.monitor_text import (
     read_monitor_text,
 )
 from marey.sources.foreign.refusals import ASK_SMI, refuse_known_output
-from marey.sources.samples_file import FACTS
+from marey.sources.samples_file import FACTS, REMARKS
 
 # Columns of nvidia-smi --query-gpu → our metric; units in brackets are cut off first.
 SMI_METRICS = {
@@ -140,9 +141,10 @@ def read_foreign_samples(path: Path, host: str) -> pa.Table | None:
     mark = _find_delimiter(head)
     names = [name.strip().strip('"') for name in head.split(mark)]
     if "timestamp" in names and any(_cut_unit(name) in SMI_METRICS for name in names):
-        rows = list(_read_smi(path, host, mark))
+        broken = BrokenLines()
+        rows = list(_read_smi(path, host, mark, broken))
         unknown = [n for n in names if _cut_unit(n) not in SMI_METRICS.keys() | SMI_FACTS]
-        return _make_table(_check_apart(rows, names, path), path, unknown)
+        return _make_table(_check_apart(rows, names, path), path, unknown, broken)
     if is_monitor_text(head):
         return _make_table(read_monitor_text(path, host), path, list_unknown_columns(head))
     if is_amd_log(names):
@@ -198,12 +200,38 @@ def _cut_unit(name: str) -> str:
     return name.partition("[")[0].strip()
 
 
-def _make_table(rows: Iterable[Row], path: Path, unknown: Sequence[str] = ()) -> pa.Table:
+@dataclass(slots=True)
+class BrokenLines:
+    """Lines of a log that are no rows: messages in between, or a row that was cut."""
+
+    count: int = 0
+    first: str = ""
+
+    def note(self, number: int, fields: Sequence[str]) -> None:
+        """Count a line, and keep the first."""
+        self.count += 1
+        self.first = self.first or f"line {number}: '{shown(', '.join(fields)[:80])}'"
+
+    def describe(self) -> str:
+        """Return what to tell of them; empty where there are none."""
+        if self.count < 2:
+            return f"{self.first} is no row and was left out" if self.count else ""
+        return f"{self.count} lines are no rows and were left out, the first is {self.first}"
+
+
+def _make_table(
+    rows: Iterable[Row],
+    path: Path,
+    unknown: Sequence[str] = (),
+    broken: BrokenLines | None = None,
+) -> pa.Table:
     """Return the rows as a table; columns that are not read stand in it empty, to be told of."""
     listed = list(rows)
     if not listed:
         raise InvalidInput(f"{path.name} has a header but no rows with a GPU's values.")
     names = sorted({name for row in listed for name in row} - {"time", "host", "gpu"})
+    if not set(names) - {*FACTS}:
+        raise InvalidInput(f"{path.name} has {len(listed)} rows, and no value of a GPU in them.")
     order = ["time", "host", "gpu", *names]
     taken = {*order, *FACTS, *catalogue(), *exporter_names()}
     empty = {
@@ -212,13 +240,15 @@ def _make_table(rows: Iterable[Row], path: Path, unknown: Sequence[str] = ()) ->
         if name and name not in taken
     }
     found = {name: pa.array([row.get(name) for row in listed]) for name in order}
-    return pa.table({**found, **empty})
+    remarks = broken.describe() if broken is not None else ""
+    table = pa.table({**found, **empty})
+    return table.replace_schema_metadata({REMARKS: remarks.encode()}) if remarks else table
 
 
 # nvidia-smi
 
 
-def _read_smi(path: Path, host: str, mark: str) -> Iterator[Row]:
+def _read_smi(path: Path, host: str, mark: str, broken: BrokenLines) -> Iterator[Row]:
     csv.field_size_limit(FIELD_LIMIT)
     known = _number_addresses(path, mark)
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -226,6 +256,8 @@ def _read_smi(path: Path, host: str, mark: str) -> Iterator[Row]:
         names = [_cut_unit(name) for name in next(reader)]
         for fields in reader:
             # A log that was appended to repeats its header.
+            if fields and len(fields) != len(names):
+                broken.note(reader.line_num, fields)
             if len(fields) != len(names) or fields[names.index("timestamp")] == "timestamp":
                 continue
             found = dict(zip(names, fields, strict=True))

@@ -49,7 +49,8 @@ UNUSABLE = (
         ASK_SMI,
     ),
     _describe(
-        r"\A\d+, \d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}", "a log of nvidia-smi without its header",
+        r"\A[^\n]*\b\d{4}/\d{2}/\d{2} \d{2}:\d{2}:\d{2}\.\d+, ",
+        "a log of nvidia-smi without its header",
         ASK_SMI,
     ),
     _describe(

@@ -10,6 +10,7 @@ import tempfile
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -135,6 +136,17 @@ def csv() -> bytes:
     return head + b"0,1,forward-compute,0.1,0.2\n1,1,forward-send,0.1,0.2\n"
 
 
+def op_timeline() -> bytes:
+    told = {"step": 0, "model_chunk": 0, "mb_id": 0, "seq_id": 0}
+    names: list[Any] = [
+        {"ph": "M", "name": "process_name", "pid": 0, "args": {"name": "DP rank [0]"}},
+        {"ph": "M", "name": "thread_name", "pid": 0, "tid": 1}
+        | {"args": {"name": "PP rank 0, TP rank 0, compute"}},
+    ]
+    work = {"name": "forward-compute", "pid": 0, "tid": 1, "ts": 1.5, "dur": 2.5, "ph": "X"}
+    return json.dumps([{**work, "args": told}, {**work, "ts": 9, "args": told}, *names]).encode()
+
+
 SAMPLES: dict[str, tuple[Callable[[], bytes], str]] = {
     "kineto": (kineto, "rank0.json"),
     "chrome": (chrome, "trace.json"),
@@ -143,6 +155,7 @@ SAMPLES: dict[str, tuple[Callable[[], bytes], str]] = {
     "xplane": (xplane, "host.xplane.pb"),
     "optable": (optable, "trace.parquet"),
     "csv": (csv, "trace.csv"),
+    "op-timeline": (op_timeline, "timeline.json"),
 }
 
 
@@ -167,7 +180,7 @@ def test_every_sample_is_read_whole(kind: str) -> None:
 
 
 def test_every_reader_is_fuzzed() -> None:
-    fuzzed = {"optable", "xplane", "chakra", "chrome-json"}
+    fuzzed = {"optable", "op-timeline", "xplane", "chakra", "chrome-json"}
     # A database that SQLite checks, JSON forms of a few lines (damaged strategies:
     # tests/app/traces/test_parallel_strategies.py), and what only refuses.
     others = {"nsys-sqlite", "ascend-graph", "ascend-strategy", "refused"}

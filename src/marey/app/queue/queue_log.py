@@ -27,7 +27,7 @@ STEP_MS, SAVE_MS, ROOM_MS = 5 * MINUTE_MS, 15 * MINUTE_MS, 15 * MINUTE_MS
 LEARN_MS = 6 * HOUR_MS
 SOON_S = 15 * 60
 STARTS_SOON, STARTED = "queue_starts_soon", "queue_started"
-_FUTURES = 12
+_FUTURES = 16
 _WALL_GAP_S = 5.0
 
 

@@ -278,5 +278,7 @@ def _summarise(workload: str, starts: NDArray[np.float64]) -> StartForecast:
     share = len(known) / len(starts)
     if share < 0.5:
         return StartForecast(workload, None, None, None, share)
-    low, middle, high = (float(q) for q in np.quantile(known, (0.1, 0.5, 0.9)))
+    # Of so few draws the usual quantiles lie too near to the middle: these cover what they say.
+    ends = np.quantile(known, (0.1, 0.5, 0.9), method="weibull")
+    low, middle, high = (float(q) for q in ends)
     return StartForecast(workload, low, middle, high if share > 0.9 else None, share)

@@ -16,6 +16,7 @@ from bench.callgraph_ensemble import whole_tree
 from bench.report import Results, timed
 from marey.callgraph.analysis.outline import outline_tree
 from marey.callgraph.analysis.supernodes import Grouping, sankey_document
+from marey.callgraph.documents import SankeyDocument
 from marey.callgraph.graphs import CallGraphs, unite
 from marey.callgraph.profiles import Profile, ProfileInfo
 from marey.notebook.packing import pack_outline
@@ -88,7 +89,7 @@ def main() -> int:
     return results.missed
 
 
-def lay_out(document: dict[str, object]) -> dict[str, float]:
+def lay_out(document: SankeyDocument) -> dict[str, float]:
     """Run the page's layout in Node on the document; milliseconds of CPU."""
     node = shutil.which("node")
     assert node is not None, "node is needed"

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from marey.callgraph.analysis.ensemble import profile_document
+from marey.callgraph.documents import MeanRecord, SitesDocument
 from marey.callgraph.graphs import CallGraphs
 from marey.callgraph.queries.selection import mean_total
 from marey.callgraph.trees import KINDS, depths
@@ -15,7 +14,7 @@ from marey.callgraph.trees import KINDS, depths
 
 def sites_document(
     graphs: CallGraphs, *, chosen: NDArray[np.bool_] | None = None, limit: int | None = None
-) -> dict[str, Any]:
+) -> SitesDocument:
     """Return call sites with means over the profiles that have them, depth first, most time first.
 
     With a limit those with most time are kept; ``left_out`` says how many were not.
@@ -62,7 +61,7 @@ def _row(
     count: int,
     means: dict[str, NDArray[np.float64]],
     total: float,
-) -> dict[str, Any]:
+) -> MeanRecord:
     module = int(graphs.tree.module[node])
     calls = float(means["calls"][node])
     inclusive = float(means["inclusive"][node])

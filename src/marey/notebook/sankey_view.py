@@ -49,7 +49,7 @@ class SankeyView(NotebookView):
             splits = {word: frozenset(self._splits.get(word, ())) for word in SPLITS}
             base = self._grouping
             self._grouping = Grouping(base.by, base.least_share, base.cap, **splits)
-            self._document = sankey_document(self.graphs, self._grouping, target=self.target)
+            self._document = dict(sankey_document(self.graphs, self._grouping, target=self.target))
 
     @traitlets.observe("_splits", "target")
     def _regroup(self, _change: Any) -> None:

@@ -9,12 +9,13 @@ profiles on a side nothing is tested: sizes alone decide, and the answer says so
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marey.callgraph.documents import ProfileDifferenceDocument, SiteChangeRecord
 from marey.callgraph.graphs import CallGraphs, unite
 from marey.callgraph.profiles import Profile
 from marey.callgraph.trees import depths
@@ -161,6 +162,7 @@ def _times(table: _Table) -> tuple[tuple[SiteChange, ...], tuple[SiteChange, ...
     q[tested] = benjamini_hochberg(p[tested])
     before, after = _means(table.a, table.a_count), _means(table.b, table.b_count)
     delta = after - before
+
     few = min(table.a.shape[1], table.b.shape[1]) < FEWEST_SAMPLES
     certain = q < SIGNIFICANCE if not few else table.both
     worth = np.abs(delta) > SMALLEST_CHANGE * np.maximum(np.abs(before), np.abs(after))
@@ -214,9 +216,13 @@ def _present_in_one(table: _Table, chosen: NDArray[np.bool_]) -> tuple[SiteChang
     return tuple(found)
 
 
-def difference_document(difference: ProfileDifference) -> dict[str, Any]:
+def difference_document(difference: ProfileDifference) -> ProfileDifferenceDocument:
     """Return the difference as plain values for JSON."""
     graphs = difference.graphs
+
+    def list_changes(changes: Sequence[SiteChange]) -> list[SiteChangeRecord]:
+        return [_change_document(graphs, change) for change in changes]
+
     few = min(difference.n_before, difference.n_after) < FEWEST_SAMPLES
     return {
         "unit": graphs.unit,
@@ -227,10 +233,10 @@ def difference_document(difference: ProfileDifference) -> dict[str, Any]:
         "profiles": {"before": difference.n_before, "after": difference.n_after},
         "total": {"before": difference.total_before, "after": difference.total_after},
         "shared": {"before": difference.shared_before, "after": difference.shared_after},
-        **{
-            word: [_change_document(graphs, c) for c in getattr(difference, word)]
-            for word in ("slower", "faster", "appeared", "vanished")
-        },
+        "slower": list_changes(difference.slower),
+        "faster": list_changes(difference.faster),
+        "appeared": list_changes(difference.appeared),
+        "vanished": list_changes(difference.vanished),
     }
 
 
@@ -253,7 +259,7 @@ def _reason(difference: ProfileDifference) -> str | None:
     )
 
 
-def _change_document(graphs: CallGraphs, change: SiteChange) -> dict[str, Any]:
+def _change_document(graphs: CallGraphs, change: SiteChange) -> SiteChangeRecord:
     return {
         "path": graphs.path(change.node),
         "before": change.before,

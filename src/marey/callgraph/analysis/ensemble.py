@@ -16,6 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marey.callgraph.analysis.matrix import MOST_CELLS_IN_MEMORY, Matrix, matrix_of, stream_matrix
+from marey.callgraph.documents import (
+    BoxRecord,
+    EnsembleDocument,
+    PartialSiteRecord,
+    ProfileRecord,
+    SpreadRecord,
+    SuspectRecord,
+)
 from marey.callgraph.graphs import CallGraphs
 from marey.callgraph.names import is_waiting
 from marey.callgraph.profiles import Profile, ProfileInfo
@@ -190,7 +198,7 @@ def _name(tree: Tree, node: int) -> str:
 
 def ensemble_document(
     ensemble: Ensemble, graphs: CallGraphs, *, limit: int | None = None
-) -> dict[str, Any]:
+) -> EnsembleDocument:
     """Return the ensemble as plain values for JSON: unit, profiles, nodes, who stands out."""
     order = np.argsort(-np.nan_to_num(ensemble.inclusive.mean), kind="stable")
     nodes = np.arange(len(ensemble.tree)) if limit is None else np.sort(order[:limit])
@@ -216,11 +224,16 @@ def ensemble_document(
 WORDS = ("inclusive", "exclusive")
 
 
-def profile_document(number: int, info: ProfileInfo) -> dict[str, Any]:
+def profile_document(number: int, info: ProfileInfo) -> ProfileRecord:
     """Return whose values they are, without what is not known."""
-    document: dict[str, Any] = {"profile": number, "run": info.run}
-    known = {word: getattr(info, word) for word in ("rank", "step", "thread")}
-    return document | {word: value for word, value in known.items() if value is not None}
+    document: ProfileRecord = {"profile": number, "run": info.run}
+    if info.rank is not None:
+        document["rank"] = info.rank
+    if info.step is not None:
+        document["step"] = info.step
+    if info.thread is not None:
+        document["thread"] = info.thread
+    return document
 
 
 Outliers = dict[int, list[tuple[int, float]]]
@@ -242,35 +255,38 @@ def _node_document(
     node: int,
     depth: int,
     outliers: dict[str, Outliers],
-) -> dict[str, Any]:
+) -> SpreadRecord:
     tree = ensemble.tree
     module = int(tree.module[node])
+
+    def make_box(word: str, boxes: Boxes) -> BoxRecord:
+        return _box_document(boxes, node, outliers[word].get(node, []), ensemble.infos)
+
     return {
         "path": graphs.path(node),
         "name": _name(tree, node),
         "kind": str(KINDS[tree.kind[node]]),
         "module": tree.names[module] if module >= 0 else None,
         "depth": depth,
-        **{
-            word: _box_document(
-                getattr(ensemble, word), node, outliers[word].get(node, []), ensemble.infos
-            )
-            for word in WORDS
-        },
+        "inclusive": make_box("inclusive", ensemble.inclusive),
+        "exclusive": make_box("exclusive", ensemble.exclusive),
     }
 
 
 def _box_document(
     boxes: Boxes, node: int, outliers: list[tuple[int, float]], infos: Sequence[ProfileInfo]
-) -> dict[str, Any]:
-    numbers = {
-        name: _plain(getattr(boxes, name)[node])
-        for name in ("mean", "sd", "min", "q1", "median", "q3", "max", "imbalance")
-    }
+) -> BoxRecord:
     greatest = int(boxes.max_at[node])
     return {
         "n": int(boxes.n[node]),
-        **numbers,
+        "mean": _plain(boxes.mean[node]),
+        "sd": _plain(boxes.sd[node]),
+        "min": _plain(boxes.min[node]),
+        "q1": _plain(boxes.q1[node]),
+        "median": _plain(boxes.median[node]),
+        "q3": _plain(boxes.q3[node]),
+        "max": _plain(boxes.max[node]),
+        "imbalance": _plain(boxes.imbalance[node]),
         "max_at": profile_document(greatest, infos[greatest]),
         "outliers": [{**profile_document(p, infos[p]), "value": value} for p, value in outliers],
     }
@@ -280,7 +296,7 @@ def _plain(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _site_document(graphs: CallGraphs, ensemble: Ensemble, site: PartialSite) -> dict[str, Any]:
+def _site_document(graphs: CallGraphs, ensemble: Ensemble, site: PartialSite) -> PartialSiteRecord:
     absent = sorted(set(range(len(ensemble.infos))) - set(site.present))
     return {
         "path": graphs.path(site.node),
@@ -291,7 +307,7 @@ def _site_document(graphs: CallGraphs, ensemble: Ensemble, site: PartialSite) ->
     }
 
 
-def _suspect_document(graphs: CallGraphs, ensemble: Ensemble, s: Suspect) -> dict[str, Any]:
+def _suspect_document(graphs: CallGraphs, ensemble: Ensemble, s: Suspect) -> SuspectRecord:
     return {
         **profile_document(s.profile, ensemble.infos[s.profile]),
         "path": graphs.path(s.node),

@@ -12,13 +12,13 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from marey.callgraph.analysis.ensemble import profile_document
+from marey.callgraph.documents import HistogramRecord, SankeyDocument, SummaryRecord
 from marey.callgraph.graphs import CallGraphs
 from marey.callgraph.queries.selection import mean_total
 from marey.callgraph.trees import KINDS, Tree
@@ -301,7 +301,7 @@ def _order(edges: NDArray[np.int64], weight: NDArray[np.float64], groups: int) -
 
 def sankey_document(
     graphs: CallGraphs, grouping: Grouping | None = None, *, target: int | None = None
-) -> dict[str, Any]:
+) -> SankeyDocument:
     """Return supernodes and flows as plain values, with histogram and box plot per supernode."""
     if target is not None and not 0 <= target < len(graphs):
         raise InvalidInput(f"Unknown profile {target}; there are 0-{len(graphs) - 1}.")
@@ -335,17 +335,23 @@ def sankey_document(
     }
 
 
-def _summary(values: NDArray[np.float64], target: int | None) -> dict[str, Any]:
+def _summary(values: NDArray[np.float64], target: int | None) -> SummaryRecord:
     boxes = box_plots(values[None, :])
-    names = ("mean", "min", "q1", "median", "q3", "max", "imbalance")
-    numbers = {name: float(getattr(boxes, name)[0]) for name in names}
-    outliers = boxes.outlier_column.tolist()
-    of_target = None if target is None else float(values[target])
-    bins = histogram(values, target)
-    return {**numbers, "outliers": outliers, "histogram": bins, "of_target": of_target}
+    return {
+        "mean": float(boxes.mean[0]),
+        "min": float(boxes.min[0]),
+        "q1": float(boxes.q1[0]),
+        "median": float(boxes.median[0]),
+        "q3": float(boxes.q3[0]),
+        "max": float(boxes.max[0]),
+        "imbalance": float(boxes.imbalance[0]),
+        "outliers": boxes.outlier_column.tolist(),
+        "histogram": histogram(values, target),
+        "of_target": None if target is None else float(values[target]),
+    }
 
 
-def histogram(values: NDArray[np.float64], target: int | None = None) -> dict[str, Any]:
+def histogram(values: NDArray[np.float64], target: int | None = None) -> HistogramRecord:
     """Return counts in 20 bins over the profiles that have a value, and the target's bin."""
     known = values[~np.isnan(values)]
     if not len(known):
@@ -360,7 +366,7 @@ def histogram(values: NDArray[np.float64], target: int | None = None) -> dict[st
 
 def node_histograms(
     graphs: CallGraphs, nodes: Collection[int], word: str = "inclusive", target: int | None = None
-) -> Mapping[int, dict[str, Any]]:
+) -> Mapping[int, HistogramRecord]:
     """Return the histogram over profiles of each of these call sites."""
     if word not in ("inclusive", "exclusive"):
         raise InvalidInput(unknown("metric", word, ("inclusive", "exclusive")))

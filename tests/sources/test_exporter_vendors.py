@@ -276,16 +276,16 @@ def test_xpumd_numbers_gpus_by_their_addresses_and_tells_the_gpus_own_figures() 
         return ",".join(f'{name}="{value}"' for name, value in own.items())
 
     text = (
-        f"hw_gpu_info{{{of('b', '05', hw_model='Arc Pro B60')}}} 1\n"
+        f"hw_gpu_info{{{of('A', '05', hw_model='Arc Pro B60')}}} 1\n"
         f"hw_gpu_info{{{of('a', '03', hw_model='Arc Pro B60')}}} 1\n"
         f"hw_gpu_utilization_ratio{{{of('a', '03', hw_gpu_task='all')}}} 0.1\n"
         f"hw_gpu_utilization_ratio{{{of('a', '03', hw_gpu_task='compute-all')}}} 0.75\n"
         f"hw_gpu_utilization_ratio{{{of('a', '03', hw_gpu_task='copy-all')}}} 0\n"
         f"hw_memory_usage_bytes{{{of('a', '03', hw_memory_location='device')}}} 8589934592\n"
         f"hw_memory_usage_bytes{{{of('a', '03', hw_memory_location='system')}}} 1\n"
-        f"hw_temperature_celsius{{{of('b', '05', hw_sensor_location='gpu', statistic='max')}}} 34\n"
-        f"hw_temperature_celsius{{{of('b', '05', hw_sensor_location='memory')}}} 50\n"
-        f"hw_frequency_hertz{{{of('b', '05', hw_frequency_domain='media')}}} 1\n"
+        f"hw_temperature_celsius{{{of('A', '05', hw_sensor_location='gpu', statistic='max')}}} 34\n"
+        f"hw_temperature_celsius{{{of('A', '05', hw_sensor_location='memory')}}} 50\n"
+        f"hw_frequency_hertz{{{of('A', '05', hw_frequency_domain='media')}}} 1\n"
         # OpenTelemetry's words for other hardware.
         'hw_temperature_celsius{hw_id="cpu0",hw_sensor_location="gpu"} 99\n'
     )

@@ -224,8 +224,9 @@ def test_a_drawn_op_table_has_a_row_for_each_rank(tmp_path: Path) -> None:
     found = report(tmp_path, pipeline_timeline())
     assert [row["rank"] for row in found["ranks"]] == [0, 1, 2, 3]
     assert {row["compute_ms"] for row in found["ranks"]} == {180.0}
-    sizes = {d["kind"]: d["size"] for d in found["parallelism"]["dimensions"]}
-    assert sizes == {"data": 2, "pipeline": 2}
+    # As Megatron numbers them: the ranks of a stage stand together.
+    groups = {d["kind"]: d["groups"] for d in found["parallelism"]["dimensions"]}
+    assert groups == {"data": [[0, 1], [2, 3]], "pipeline": [[0, 2], [1, 3]]}
 
 
 def test_a_drawn_op_table_that_was_cut_is_refused(tmp_path: Path) -> None:

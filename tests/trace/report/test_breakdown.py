@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,8 +11,10 @@ from hypothesis import strategies as st
 
 from marey.model.training.symbols import Symbols
 from marey.model.training.traces import EventKind
+from marey.stats.intervals import Intervals, complement, intersect, merge, unite
 from marey.trace.rank.breakdown import breakdown_of, breakdown_within, device_time
 from marey.trace.rank.host_work import is_input
+from marey.trace.rank.idle import HostTime, divide_idle
 from tests.trace.report.build import event, kernel, table
 
 MS = 1_000_000
@@ -183,3 +187,45 @@ def test_a_rank_without_device_activity_has_an_empty_breakdown() -> None:
     row = broken_down([event("aten::add", EventKind.CPU_OP, 0, MS)])
     assert row["span_ms"] == 0
     assert row["idle_ms"] == 0
+
+
+spans = st.lists(st.tuples(st.integers(0, 900), st.integers(1, 90)), max_size=6)
+
+
+def lay_out(drawn: list[tuple[int, int]]) -> Intervals:
+    """Intervals in steps of 5 µs, around the latency of a launch."""
+    pairs = np.array(drawn, np.int64).reshape(-1, 2) * 5_000
+    return merge(pairs[:, 0], pairs[:, 1])
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    work=st.lists(
+        st.tuples(st.integers(0, 900), st.integers(1, 60), st.integers(-1, 900)),
+        min_size=1,
+        max_size=8,
+    ),
+    host=st.tuples(spans, spans, spans, spans),
+    has_device=st.booleans(),
+)
+def test_the_parts_of_idle_time_are_disjoint_and_together_the_gaps(
+    work: list[tuple[int, int, int]], host: tuple[list, list, list, list], has_device: bool
+) -> None:
+    calls = [called for _, _, called in work if called >= 0]
+    rows = [(start, dur, True) for start, dur, _ in work] + [(at, 2, False) for at in calls]
+    launched = iter(range(len(work), len(rows)))
+    column = {
+        "on_device": np.array([on for _, _, on in rows]),
+        "start_ns": np.array([start for start, _, _ in rows], np.int64) * 5_000,
+        "dur_ns": np.array([dur for _, dur, _ in rows], np.int64) * 5_000,
+        "launch": np.array(
+            [next(launched) if c >= 0 else -1 for _, _, c in work] + [-1] * len(calls), np.int64
+        ),
+    }
+    device = column["on_device"]
+    busy = merge(column["start_ns"][device], column["dur_ns"][device])
+    gaps = complement(busy, 0, 6_000_000)
+    found = divide_idle(column, gaps, HostTime(*map(lay_out, host)), has_device=has_device)
+    parts = [getattr(found, field.name) for field in dataclasses.fields(found)]
+    assert sum(part.total_ns for part in parts) == gaps.total_ns
+    assert intersect(unite(*parts), gaps).total_ns == gaps.total_ns

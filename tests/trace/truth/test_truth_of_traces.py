@@ -116,6 +116,17 @@ def test_kernels_without_a_recorded_launch_are_stated_with_both_figures(tried: l
     assert "31.90" in notes
 
 
+@pytest.mark.parametrize("run", ["pp-gpipe-m8", "pp-1f1b-m8", "pp-1f1b-m4"])
+def test_a_pipelines_bubble_is_what_theory_says_of_its_stages(tried: list[Any], run: str) -> None:
+    (one,) = (t for t in tried if t.path.endswith(f"/{run}"))
+    (said,) = (line for line in _evidence(one) if "equal stages" in line)
+    batches, stages = int(run[-1]), 4
+    theory = (stages - 1) / (batches + stages - 1)
+    assert f"empty for {theory:.0%}" in said
+    measured = int(said.rpartition("here it is ")[2].rstrip("%")) / 100
+    assert measured == pytest.approx(theory, abs=0.02)
+
+
 def test_serving_steps_and_graph_launches_are_recognised(tried: list[Any]) -> None:
     document = next(t for t in tried if t.path.endswith("vllm-prefill-decode")).document
     notes = " ".join(note["text"] for note in document["notes"])

@@ -105,7 +105,7 @@ def main() -> int:
 
 
 def every_value_changed(frame: Frame) -> int:
-    """The size of a tick whose codes all moved, as far as codes of that metric do move."""
+    """Return the size of a tick whose codes all moved, as far as a metric's codes do move."""
     chance = np.random.default_rng(5)
     total = 0
     for name in EVERYDAY:

@@ -47,7 +47,7 @@ class Score:
     missed: Counter[str] = field(default_factory=Counter)
 
     def add(self, truth: Truth, verdicts: list[Verdict], layout: Layout) -> None:
-        """Count one run; what its pipeline stands empty is told of a healthy one, and no fault."""
+        """Count one run; an empty pipeline is normal for a healthy run, and no fault."""
         first = verdicts[0]
         if truth.kind == VerdictKind.NONE:
             self.healthy += 1

@@ -117,7 +117,7 @@ def join_columns(columns: Mapping[str, list[Any]]) -> pa.Table:
 def list_columns(
     listed: Sequence[LiveWorkload], positions: Mapping[str, int], *, named: bool = True
 ) -> dict[str, list[Any]]:
-    """Return the values of that table by column; without ``named`` what people wrote is blank."""
+    """Return the values of a table by column; without ``named`` people's texts are blank."""
     workloads = [live.workload for live in listed]
     statuses = [live.status for live in listed]
     ids = [workload.workload for workload in workloads]

@@ -246,7 +246,7 @@ class RecordStore(Protocol):
         """Keep many documents of a kind by name, as one step: all of them, or none."""
 
     def document(self, kind: str, name: str) -> Any:
-        """Return the document of that name; raises ``NotFound``."""
+        """Return the document of this name; raises ``NotFound``."""
 
     def documents(self, kind: str) -> dict[str, Any]:
         """Return every document of a kind by name."""

@@ -294,7 +294,7 @@ class ExpositionReader:
                 self._facts[at] = measured
 
     def _take_tile(self, labels: str, line: str, target: Target, reading: Exposition) -> bool:
-        """Keep what an Intel exporter says of one tile; returns whether it was of a tile."""
+        """Keep an Intel exporter's value of one tile; return whether it was of a tile."""
         parsed = parse_labels(labels) if len(line) <= LINE_LIMIT else None
         found = read_whole_gpu(parsed) if parsed is not None else None
         row = self._place_row(found, reading) if found is not None else None

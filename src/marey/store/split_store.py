@@ -110,7 +110,7 @@ class _RecordsBehind:
         self._records.put_documents(kind, named)
 
     def document(self, kind: str, name: str) -> Any:
-        """Return the document of that name."""
+        """Return the document of this name."""
         return self._records.document(kind, name)
 
     def documents(self, kind: str) -> dict[str, Any]:

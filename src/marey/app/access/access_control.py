@@ -133,7 +133,7 @@ class AccessControl:
         return any(address in ipaddress.ip_network(network) for network in self.proxy.peers)
 
     def _follow(self, identity: Identity) -> None:
-        """Let a person's tokens permit what the proxy says of the person now."""
+        """Give a person's tokens the role that the proxy reports for the person now."""
         if not self.people.knows(identity):
             self.tokens.lower(identity)
 

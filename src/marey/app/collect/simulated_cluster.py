@@ -163,7 +163,7 @@ def _resume_simulation(
 def simulate_history(
     cluster: SimulatedCluster, summaries: SummaryLog, report: Report, tell: Tell = lambda _: None
 ) -> None:
-    """Produce what is missing of the past in blocks, each kept as one step and then told.
+    """Produce the missing past in blocks, each stored as one step and then passed on.
 
     A block is kept in a thread while the cluster lives through the next one.
     """

@@ -76,7 +76,7 @@ class SourceAttempt:
 
     @property
     def details(self) -> dict[str, Any]:
-        """What the source says of itself."""
+        """Return the details that the source reports about itself."""
         source = self.polled.source
         return dict(source.details()) if isinstance(source, DetailedSource) else {}
 
@@ -291,7 +291,7 @@ class _Vendor:
     mend: str
 
     def has_metric(self, name: str) -> bool:
-        """Return whether this exporter can tell a metric of that name."""
+        """Return whether this exporter can report a metric of this name."""
         return name.startswith(self.prefixes)
 
 

@@ -92,7 +92,7 @@ class Job:
         return self.state in ("done", "failed", "cancelled")
 
     def document(self) -> JobDocument:
-        """Return what the API says of it."""
+        """Return the document that the API answers."""
         return JobDocument(
             id=self.id,
             what=self.what,

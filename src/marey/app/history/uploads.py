@@ -55,7 +55,7 @@ class UploadedFile:
     by: str = ""
 
     def document(self) -> UploadDocument:
-        """Return what the API says of it."""
+        """Return the document that the API answers."""
         return UploadDocument(file=self.name, bytes=self.size, time_ms=self.time_ms)
 
 

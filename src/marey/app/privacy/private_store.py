@@ -212,7 +212,7 @@ class PrivateStore:
     # Documents
 
     def document(self, kind: str, name: str) -> Any:
-        """Return the document of that name; one that is not shown is not found."""
+        """Return the document of this name; one that is not shown is not found."""
         if (found := self.documents(kind).get(name)) is not None:
             return found
         raise NotFound(f"There is no {shown(kind)} named '{shown(name)}'.")

@@ -121,7 +121,7 @@ def group_nodes(graphs: CallGraphs, grouping: Grouping | None = None) -> Superno
 
 
 def _keys(graphs: CallGraphs, grouping: Grouping) -> list[str]:
-    """Return the key of every call site, with what was revealed or split told apart."""
+    """Return the key of every call site; revealed and split ones have keys of their own."""
     tree = graphs.tree
     plain = _plain_keys(tree, grouping.by)
     if not (grouping.reveal or grouping.split_by_caller or grouping.split_by_callee):

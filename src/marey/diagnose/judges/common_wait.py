@@ -58,7 +58,7 @@ class CommonWait:
 
 
 def find_common_wait(signals: Signals) -> CommonWait | None:
-    """Return how all ranks began to wait; None if they did not, or if it cannot be told."""
+    """Return how all ranks began to wait; None if they did not, or if it cannot be known."""
     activity = activity_metric(signals)
     if activity is None or not signals.has("util"):
         return None

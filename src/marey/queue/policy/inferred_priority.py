@@ -85,7 +85,7 @@ class _Fit:
 
 
 def fit_priority(jobs: RecordedJobs, reported: ReportedPriorities) -> FittedPriority | None:
-    """Return the weights that explain the told priorities; None where nothing explains them."""
+    """Return the weights that explain the reported priorities; None where nothing explains them."""
     points = _list_points(jobs, reported)
     if len(points.job) < _LEAST_POINTS:
         return None
@@ -119,7 +119,7 @@ def fit_priority(jobs: RecordedJobs, reported: ReportedPriorities) -> FittedPrio
 
 
 def _list_points(jobs: RecordedJobs, reported: ReportedPriorities) -> _Points:
-    """Return the told priorities of jobs that waited within the record."""
+    """Return the reported priorities of jobs that waited within the record."""
     kept = (jobs.start_ms[reported.job] != UNKNOWN_MS) & (
         reported.at_ms >= jobs.submit_ms[reported.job]
     )

@@ -64,7 +64,7 @@ def join_facts(batches: Sequence[SampleBatch]) -> SampleBatch:
 
 
 def _sort_in_time(batch: SampleBatch, now_ms: int | None) -> SampleBatch:
-    """Return the batch in order of time, without what a broken clock says of the future."""
+    """Return the batch in order of time, without what a broken clock puts into the future."""
     times = batch.time_ms
     if now_ms is not None and len(times) and times.max() > now_ms + FUTURE_MS:
         batch = batch.rows(times <= now_ms + FUTURE_MS)

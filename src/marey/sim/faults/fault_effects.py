@@ -93,7 +93,7 @@ class FaultCase:
 
 
 def eligible(kind: FaultKind, job: Job) -> bool:
-    """Return whether this kind can happen to a workload of that sort and size."""
+    """Return whether this kind can happen to a workload of this sort and size."""
     hosts = -(-job.gpus // job.per_host)
     if kind is FaultKind.IDLE_SESSION:
         return job.kind is Kind.NOTEBOOK

@@ -50,7 +50,7 @@ class Regime:
     rows: NDArray[np.int64] | None = None
 
     def copy(self) -> Regime:
-        """Return the same, to be changed."""
+        """Return a copy, to be changed."""
         return Regime(self.roles.copy(), self.role_of.copy(), self.gpu_states.copy(), self.rate)
 
 

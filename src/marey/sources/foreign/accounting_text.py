@@ -91,7 +91,7 @@ def _list_jobs(
 
 
 def _add_steps(seen: SeenJob, states: set[str]) -> SeenJob:
-    """Return the job; one that failed with a step that ran out of memory is told so."""
+    """Return the job; a step that ran out of memory becomes its scheduler state."""
     if not ends_by_memory(seen.status.state, states):
         return seen
     attributes = {"scheduler_state": OUT_OF_MEMORY, **seen.workload.attributes}

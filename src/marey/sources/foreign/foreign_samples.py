@@ -225,7 +225,7 @@ def _make_table(
     unknown: Sequence[str] = (),
     broken: BrokenLines | None = None,
 ) -> pa.Table:
-    """Return the rows as a table; columns that are not read stand in it empty, to be told of."""
+    """Return the rows as a table; unread columns stay in it, empty, to be reported."""
     listed = list(rows)
     if not listed:
         raise InvalidInput(f"{path.name} has a header but no rows with a GPU's values.")

@@ -36,7 +36,7 @@ class Meta(KubernetesObject, frozen=True):
     owner_references: list[Owner] | None = None
 
     def label(self, key: str) -> str:
-        """Return the label, or the annotation of that name, or nothing."""
+        """Return the label, or the annotation of this name, or nothing."""
         return (self.labels or {}).get(key) or (self.annotations or {}).get(key) or ""
 
 

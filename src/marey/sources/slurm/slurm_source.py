@@ -176,7 +176,7 @@ class SlurmSource:
             self._ahead_ms = self._about.answer.ahead_ms(now_ms, self._ahead_ms)
 
     def _add_ends(self, observed: Observation, now_ms: int) -> Observation:
-        """Add what accounting says of jobs that the controller forgot before their end was seen."""
+        """Add accounting's records of jobs that the controller forgot before their end was seen."""
         vanished = self._reader.take_vanished()
         if not vanished:
             return observed

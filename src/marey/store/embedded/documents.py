@@ -49,7 +49,7 @@ def _encode_body(kind: str, name: str, document: Any) -> str:
 
 
 def get(connection: duckdb.DuckDBPyConnection, kind: str, name: str) -> Any:
-    """Return the document of that name."""
+    """Return the document of this name."""
     row = fetch_one_row(
         connection,
         "SELECT body FROM documents WHERE kind = ? AND name = ?",

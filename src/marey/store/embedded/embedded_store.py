@@ -305,7 +305,7 @@ class EmbeddedStore:
             documents.put_all(connection, kind, named)
 
     def document(self, kind: str, name: str) -> Any:
-        """Return the document of that name."""
+        """Return the document of this name."""
         with self._database.read() as connection:
             return documents.get(connection, kind, name)
 

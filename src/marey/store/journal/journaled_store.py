@@ -240,7 +240,7 @@ class JournaledStore:
         self._store.put_documents(kind, named)
 
     def document(self, kind: str, name: str) -> Any:
-        """Return the document of that name."""
+        """Return the document of this name."""
         return self._store.document(kind, name)
 
     def documents(self, kind: str) -> dict[str, Any]:

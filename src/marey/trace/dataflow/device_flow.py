@@ -214,7 +214,7 @@ def _is_device_work(columns: Columns) -> NDArray[np.bool_]:
 
 
 def _pool_streams(columns: Columns) -> Ints:
-    """Return streams in which the threads of a pool that stands for a device are told apart."""
+    """Return streams with one number for each thread of a pool that stands for a device."""
     rows = np.flatnonzero(_is_device_work(columns))
     streams = columns["stream"].copy()
     start = columns["start_ns"][rows]

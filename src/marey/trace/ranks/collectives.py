@@ -84,7 +84,7 @@ def _match_group(pool: Pool, rows: Ints, token: Ints) -> tuple[Ints, Ints]:
 
 
 def _number_groups(rank: Ints, number: Ints) -> Ints:
-    """Return the number, told apart where one rank uses it several times."""
+    """Return the number; a number that one rank uses several times becomes several."""
     order = np.lexsort((np.arange(len(rank)), number, rank))
     same = (rank[order][1:] == rank[order][:-1]) & (number[order][1:] == number[order][:-1])
     place = np.arange(len(order))

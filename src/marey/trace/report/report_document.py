@@ -345,7 +345,7 @@ def _blame(table: pa.Table) -> list[BlameRecord]:
 
 
 def _culprits(table: pa.Table) -> list[CulpritRecord]:
-    """Return the same, over all who waited."""
+    """Return the blame summed over all who waited."""
     found: list[CulpritRecord] = [
         {"victims": len({row["victim"] for row in rows}), **_sum_rows(culprit, cause, rows)}
         for (culprit, cause), rows in _blame_by(table, "culprit", "cause")

@@ -86,7 +86,7 @@ def _is_sacct(path: Path) -> bool:
 
 
 def _read_trace(path: Path) -> RecordedJobs:
-    """Return the jobs of a public trace, told apart by the columns of its tables."""
+    """Return the jobs of a public trace, which is recognised by the columns of its tables."""
     names = ("*.csv", "*.csv.gz")
     files = sorted(f for name in names for f in path.glob(name)) if path.is_dir() else [path]
     pods = nodes = None

@@ -120,6 +120,7 @@ def test_the_trend_of_free_room_is_a_list_in_order_of_time(client: TestClient) -
 def test_a_policy_is_not_replayed_on_too_little_history(client: TestClient) -> None:
     answer = client.get(f"{ROOT}/queue-whatif", params={"partition": "gpu", "order": "fifo"})
     assert answer.status_code == 422
+    assert client.get(f"{ROOT}/queue-whatif", params={"days": 0}).status_code == 422
     wrong = client.get(f"{ROOT}/queue-whatif", params={"partition": "nowhere"})
     assert wrong.status_code == 422
     other = client.get(f"{ROOT}/queue-whatif", params={"partition": "gpu", "format": "pdf"})

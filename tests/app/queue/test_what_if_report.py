@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from marey.app.queue.what_if_report import write_what_if_report
+from marey.app.queue.what_if_report import summarize_answer, write_what_if_report
 
 WAITS: dict[str, Any] = {
     "jobs": 3, "mean_wait_now_s": 10.0, "mean_wait_s": 7200.0, "p90_wait_now_s": 12.0,
@@ -39,3 +39,19 @@ def test_the_stores_answer_with_named_rows_is_written_too() -> None:
     page = write_what_if_report(answer, [])
     assert "4 to 7" in page
     assert "grace" in page
+
+
+def test_where_no_start_is_recorded_there_is_no_error_to_tell() -> None:
+    lines = summarize_answer(
+        {
+            "jobs": 3,
+            "partition": "gpu",
+            "recorded_mean_wait_s": None,
+            "replayed_mean_wait_s": None,
+            "error": None,
+            "refused": "No job has a recorded start.",
+            "current": {"order": "fifo", "backfill": "none"},
+        }
+    )
+    assert "(error –)" in lines[0]
+    assert lines[1] == "No job has a recorded start."

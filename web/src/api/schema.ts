@@ -4519,10 +4519,10 @@ export interface components {
             jobs: number;
             policy: components["schemas"]["PolicyDocument"];
             current: components["schemas"]["PolicyDocument"];
-            recorded_mean_wait_s: number;
-            replayed_mean_wait_s: number;
+            recorded_mean_wait_s: number | null;
+            replayed_mean_wait_s: number | null;
             current_mean_wait_s: number | null;
-            error: number;
+            error: number | null;
             near: number;
             refused: string;
             mean_wait_s: number | null;

@@ -112,11 +112,11 @@ class PolicyAnswer(Document):
     policy: PolicyDocument
     current: PolicyDocument
     # Of the jobs whose start was recorded: as it was, and with the current policy replayed.
-    recorded_mean_wait_s: float
-    replayed_mean_wait_s: float
+    recorded_mean_wait_s: float | None
+    replayed_mean_wait_s: float | None
     # Of all jobs, with the current policy replayed: what another policy is compared with.
     current_mean_wait_s: float | None
-    error: float
+    error: float | None
     near: float
     refused: str
     mean_wait_s: float | None

@@ -38,11 +38,16 @@ def summarize_answer(document: dict[str, Any]) -> list[str]:
         f"{_print_seconds(document['recorded_mean_wait_s'])}, replayed under "
         f"{current['order']}/{current['backfill']} "
         f"{_print_seconds(document['replayed_mean_wait_s'])} "
-        f"(error {100 * document['error']:+.1f} %).",
+        f"(error {print_error(document['error'])}).",
         document["refused"]
         or f"Mean wait of all {_print_seconds(document['current_mean_wait_s'])} → "
         f"{_print_seconds(document['mean_wait_s'])}.",
     ]
+
+
+def print_error(share: float | None) -> str:
+    """Return an error in percent, a dash where nothing could be compared."""
+    return "–" if share is None else f"{100 * share:+.1f} %"
 
 
 def _print_seconds(value: float | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from marey.app.queries.table_queries import within
 from marey.app.queries.workspace import Workspace
 from marey.app.queue.live_line import read_line
 from marey.app.queue.queue_documents import ComparedWaits, PolicyAnswer, PolicyDocument
@@ -31,6 +32,7 @@ from marey.queue.policy.what_if import (
 
 # Someone waits for the answer: many jobs average the small delays out with fewer replays.
 _REPLAYED_JOBS = 10_000
+DAYS_BOUNDS = (1, 90)
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,9 @@ class AskPolicy(QueueQuestion):
     # A whole policy as JSON; it stands in place of the settings above.
     policy: str = ""
     cluster: str = DEFAULT_CLUSTER
+
+    def __post_init__(self) -> None:
+        within("days", self.days, *DAYS_BOUNDS)
 
     def ask(self, workspace: Workspace) -> PolicyAnswer:
         """Replay the recorded policy, then this one; below the stated fidelity say only that."""
@@ -75,10 +80,10 @@ class AskPolicy(QueueQuestion):
             jobs=len(jobs),
             policy=PolicyDocument(policy.order, policy.backfill, policy.placement),
             current=PolicyDocument(current.order, current.backfill, current.placement),
-            recorded_mean_wait_s=fidelity["recorded_mean_wait_s"],
-            replayed_mean_wait_s=fidelity["replayed_mean_wait_s"],
+            recorded_mean_wait_s=_keep_finite(fidelity["recorded_mean_wait_s"]),
+            replayed_mean_wait_s=_keep_finite(fidelity["replayed_mean_wait_s"]),
             current_mean_wait_s=mean_wait(now.wait_s),
-            error=fidelity["error"],
+            error=_keep_finite(fidelity["error"]),
             near=fidelity["near"],
             refused=refused,
             mean_wait_s=mean_wait(then.wait_s) if compared else None,
@@ -144,3 +149,8 @@ def find_busiest_partition(workspace: Workspace, cluster: str) -> str:
     names = sorted({p for host in line.hosts for p in host.partitions})
     known = [name for name, _ in asked.most_common() if name in names]
     return (known or names or [""])[0]
+
+
+def _keep_finite(value: float) -> float | None:
+    """Return a number, or nothing where no recorded start lets one compute it."""
+    return value if np.isfinite(value) else None

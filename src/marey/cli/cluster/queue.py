@@ -21,7 +21,7 @@ from marey.app.queue.queue_queries import (
     AskWhy,
 )
 from marey.app.queue.what_if_folder import answer_what_if
-from marey.app.queue.what_if_report import summarize_answer, write_what_if_report
+from marey.app.queue.what_if_report import print_error, summarize_answer, write_what_if_report
 from marey.app.queue.what_if_store import AskPolicy
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
@@ -302,7 +302,7 @@ def _print_what_if(document: dict[str, Any]) -> list[str]:
         f"Mean wait {_print_seconds(document['mean_wait_s'])}; "
         f"under the recorded policy, replayed, {_print_seconds(current['mean_wait_s'])} "
         f"(recorded: {_print_seconds(current['recorded_mean_wait_s'])}, "
-        f"error {100 * current['error']:+.1f} %).",
+        f"error {print_error(current['error'])}).",
     ]
     lines += _print_changes(document, lambda row: f"from {row['gpus_from']:>2}")
     if document["never_started_jobs"]:

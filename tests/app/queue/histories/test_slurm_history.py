@@ -10,6 +10,7 @@ import pytest
 
 from marey.app.queue.histories.history import read_history, read_policy
 from marey.app.queue.what_if_folder import answer_what_if
+from marey.cli import main
 from marey.model.errors import InvalidInput, NotFound
 from marey.queue.policy.what_if import LowFidelity
 
@@ -181,3 +182,23 @@ def test_a_history_whose_starts_are_unknown_gives_no_answer_unless_asked(tmp_pat
     assert answer["mean_wait_s"] == pytest.approx(0.0, abs=1.0)
     assert answer["current"]["error"] is None
     assert "Nothing was checked against recorded starts." in answer["notes"]
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_jobs_that_never_ran_are_replayed_unchecked_without_an_error_to_tell(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: list[str]
+) -> None:
+    waiting = [
+        JOB.format(id=i, limit="00:01:00").replace("COMPLETED", "PENDING") for i in range(1, 3)
+    ]
+    (tmp_path / "scontrol-show-jobs.txt").write_text("".join(waiting))
+    (tmp_path / "workload.json").write_text("[[0, 8, 5, 1], [1, 8, 33, 1], [2, 8, 7, 2]]")
+    (tmp_path / "slurm.conf").write_text("NodeName=n[1-2] Gres=gpu:4\n")
+    policy = tmp_path / "policy.json"
+    policy.write_text('{"backfill": "easy"}')
+    command = ["queue", "whatif", "--history", str(tmp_path), "--policy", str(policy)]
+    assert main([*command, *form]) == 8
+    assert "Traceback" not in capsys.readouterr().err
+    assert main([*command, "--unchecked", *form]) == 0
+    printed = capsys.readouterr().out
+    assert json.loads(printed)["current"]["error"] is None if form else "error –" in printed

@@ -35,7 +35,7 @@ from marey.app.queue.queue_queries import (
     AskWhy,
 )
 from marey.app.queue.what_if_report import summarize_answer, write_what_if_report
-from marey.app.queue.what_if_store import AskPolicy
+from marey.app.queue.what_if_store import DAYS_BOUNDS, AskPolicy
 from marey.model.access.identity import Permission
 from marey.model.names import NAME_LIMIT
 
@@ -47,7 +47,9 @@ _Limit = Annotated[int, Query(ge=LINE_BOUNDS[0], le=LINE_BOUNDS[1], description=
 _Gpus = Annotated[int, Query(ge=1, le=100_000, description="GPUs asked for.")]
 _Time = Annotated[str, Query(max_length=20, description="Time limit.", examples=["12h"])]
 _Type = Annotated[str, Query(max_length=NAME_LIMIT, description="GPU type.", examples=["A100"])]
-_Days = Annotated[int, Query(ge=1, le=90, description="Days of history to replay.")]
+_Days = Annotated[
+    int, Query(ge=DAYS_BOUNDS[0], le=DAYS_BOUNDS[1], description="Days of history to replay.")
+]
 _Order = Annotated[str, Query(max_length=20, description="fifo or multifactor.")]
 _Backfill = Annotated[str, Query(max_length=20, description="none, easy or conservative.")]
 _Placement = Annotated[

@@ -117,9 +117,7 @@ export function PolicyLab({ partitions }: { partitions: readonly string[] }) {
 const span = (seconds: number | null) =>
   seconds === null ? "–" : formatDuration(seconds < 60 ? seconds : Math.round(seconds / 60) * 60);
 const signed = (share: number | null) =>
-  share === null
-    ? "–"
-    : `${share < 0 ? "−" : "+"}${Math.round(Math.abs(share) * 100)}\u00a0%`;
+  share === null ? "–" : `${share < 0 ? "−" : "+"}${Math.round(Math.abs(share) * 100)}\u00a0%`;
 const policyWord = (word: string) => texts.policyWords[word] ?? word;
 
 /** The same answer as a page of its own, to keep or to hand on. */

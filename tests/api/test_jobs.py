@@ -151,6 +151,8 @@ def test_a_job_is_held_against_jobs_of_its_size_and_type(
     same = [r for r in rows if (r["gpu_model"], r["gpus"]) in alike and r["efficiency"] is not None]
     assert {(r["peer_efficiency"], r["peers"]) for r in same} == {(0.75, 40)}
     assert all(r["peer_efficiency"] is None for r in rows if r not in same)
+    by_peers = client.get("/api/v1/jobs", params={"sort": "peers"}).json()["rows"]
+    assert [r["peers"] for r in by_peers] == [40] * len(same) + [0] * (len(rows) - len(same))
 
 
 def test_peer_groups_are_summed_by_gpu_hours(
@@ -172,3 +174,41 @@ def test_peer_groups_are_summed_by_gpu_hours(
     group = groups[row["gpu_model"], row["gpus_requested"]]
     assert group.jobs == 1
     assert group.efficiency == pytest.approx(0.75, abs=0.001)
+
+
+@pytest.mark.parametrize("descending", ["true", "false"])
+@pytest.mark.parametrize(
+    ("sort", "column"),
+    [
+        ("efficiency", "efficiency"),
+        ("waste", "wasted_gpu_hours"),
+        ("util", "util"),
+        ("findings", "findings"),
+        ("gpu_type", "gpu_model"),
+    ],
+)
+def test_every_column_of_jobs_can_be_sorted_by(
+    client: TestClient,
+    monkeypatch: pytest.MonkeyPatch,
+    sort: str,
+    column: str,
+    descending: str,
+) -> None:
+    rows = client.get("/api/v1/jobs").json()["rows"]
+    wasteful = [row for row in rows if row["gpu_hours"]][:3]
+    found = {row["workload"]: [None] * (n + 1) for n, row in enumerate(wasteful)}
+    hours = {row["workload"]: row["gpu_hours"] * (n + 1) / 5 for n, row in enumerate(wasteful)}
+    monkeypatch.setattr("marey.app.people.jobs.group_by_workload", lambda _: found)
+    monkeypatch.setattr(
+        "marey.app.people.jobs.sum_wasted_hours",
+        lambda each, *_: next((hours[name] for name in found if found[name] is each), 0.0),
+    )
+    monkeypatch.setattr("marey.app.people.jobs.count_open", len)
+    query = {"sort": sort, "descending": descending}
+    table = client.get("/api/v1/jobs", params=query).json()
+    values = [row[column] for row in table["rows"]]
+    known = [value for value in values if value is not None]
+    assert table["total"] == len(rows) == len(values)
+    assert known == sorted(known, reverse=descending == "true")
+    assert values[len(known) :] == [None] * (len(values) - len(known))
+    assert known

@@ -200,7 +200,7 @@ def test_a_bar_says_how_far_reading_is(
     for name in ("<a>", "b"):
         (tmp_path / name).write_text("main;load 5\n")
     views.load(tmp_path / "<a>", tmp_path / "b")
-    assert ["50%" in drawn[0], "100%" in drawn[-1]] == [True, True]
+    assert ["50 %" in drawn[0], "100 %" in drawn[-1]] == [True, True]
     views.load(tmp_path / "<a>")
     assert "&lt;a&gt;" in drawn[-1]
     assert "<progress" in drawn[-1]

@@ -15,7 +15,7 @@ import pytest
 from marey.model.errors import TooLarge
 from marey.model.observation import Observation
 from marey.model.predicates import And, Comparison, Not
-from marey.model.protocols import WorkloadQuery
+from marey.model.protocols import OrderFigures, WorkloadQuery
 from marey.model.workloads import Workload, WorkloadState, WorkloadStatus
 from marey.store.database.database_file import Database
 from marey.store.embedded.embedded_store import EmbeddedStore, open_store
@@ -159,6 +159,54 @@ def test_pages_are_those_of_the_whole_list_in_order(
     assert len(rows) > 10
     assert pages == expected
     assert mixed_store.count_workloads(query) == Counter(row["state"] for row in rows)
+
+
+WASTED_MS = {f"w{number:03}": 5_000.0 * number for number in range(0, 120, 3)}
+USUAL = {("", 1): 0.5, ("", 8): 0.25}
+
+
+def get_figure(row: dict[str, Any], order_by: str) -> float | None:
+    """Return what a row is ordered by where figures from outside take part."""
+    wasted, gpu_ms = WASTED_MS.get(row["workload"]), get_value(row, "gpu_ms")
+    if order_by == "figure":
+        return wasted
+    if not gpu_ms or gpu_ms < 0:
+        return None
+    efficiency = max(0.0, 1 - (wasted or 0) / gpu_ms)
+    usual = USUAL.get(("", row["gpus_requested"]))
+    if order_by == "efficiency":
+        return efficiency
+    return None if usual is None or get_value(row, "run_ms") < 200 else efficiency - usual
+
+
+@pytest.mark.parametrize("order_by", ["figure", "efficiency", "over_usual"])
+@pytest.mark.parametrize("descending", [True, False])
+def test_figures_from_outside_order_workloads(
+    mixed_store: EmbeddedStore, order_by: str, descending: bool
+) -> None:
+    figures = OrderFigures(WASTED_MS, usual=USUAL, least_run_ms=200)
+    rows = mixed_store.workloads(WorkloadQuery()).to_pylist()
+    rows.sort(key=get_begin, reverse=True)
+    known = [row for row in rows if get_figure(row, order_by) is not None]
+    known.sort(key=lambda row: get_figure(row, order_by) or 0.0, reverse=descending)
+    expected = known + [row for row in rows if get_figure(row, order_by) is None]
+    query = WorkloadQuery(
+        where=Comparison("workload", "ne", "w999"),
+        order_by=order_by,
+        descending=descending,
+        figures=figures,
+        now_ms=NOW_MS,
+    )
+    page = mixed_store.workloads(replace(query, offset=7, limit=90)).to_pylist()
+    assert [row["workload"] for row in page] == [row["workload"] for row in expected[7:97]]
+    assert len({get_figure(row, order_by) for row in expected}) > 4
+
+
+def test_a_workload_without_a_figure_can_have_one(mixed_store: EmbeddedStore) -> None:
+    figures = OrderFigures({"w001": -1.0, "w002": 1.0}, others=0.0)
+    query = WorkloadQuery(order_by="figure", figures=figures, descending=False, limit=200)
+    names = mixed_store.workloads(query)["workload"].to_pylist()
+    assert (names[0], names[-1]) == ("w001", "w002")
 
 
 @pytest.mark.parametrize("from_ms", [None, 300, 1499, 1500])

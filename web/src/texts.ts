@@ -24,6 +24,9 @@ export const apiTexts = {
 /** The app around the pages. */
 export const appTexts = {
   pageNotFound: (value: Value) => `Page not found: ${value}`,
+  notFoundTitle: "Page not found",
+  pageFailed: "This page stopped working.",
+  reloadPage: "Reload the page",
   goToTheOverview: "Go to the overview",
   retrying: (message: Value) => `${message} Retrying…`,
   theServerIsNotResponding: "The server is not responding.",
@@ -65,9 +68,9 @@ const permissionTexts: Record<string, string> = {
 };
 const privacyTexts: Record<string, string> = {
   open: "everything",
-  pseudonymous: "their work under made-up names",
-  project: "work of their projects only",
-  own: "their own work only",
+  pseudonymous: "everything, with made-up names for others' work",
+  project: "only the work of their projects",
+  own: "only their own work",
 };
 const lifeTexts: Record<string, string> = {
   "1d": "1 day",
@@ -100,7 +103,7 @@ export const accountTexts = {
   mayWord: "Permissions",
   groups: "Groups",
   projects: "Projects",
-  whatIsShownOfOthers: "People see",
+  whatIsShownOfOthers: "Researchers see",
   signedInUntil: "Signed in until",
   myNotifications: "My notifications",
   nothingFoundInYourWork: "No findings in your work in the last 7 days.",
@@ -234,6 +237,7 @@ export const baseTexts = {
   searchCtrlK: "Search everything (Ctrl-K)",
   barOf: (time: Value, value: Value, part: Value) => `${time}: ${value}, ${part}`,
   switchToTheme: (other: Value) => `Switch to ${other} theme`,
+  datesAndTimes: "Dates and times",
   evaluatingRulesOnPastData: "Evaluating rules on past data…",
   evaluatingRulesOnPastDataPercent: (percent: Value) =>
     `Evaluating rules on past data… ${percent} %`,
@@ -1103,6 +1107,8 @@ export const overviewTexts = {
   running: "Running",
   waited: "Waited",
   timeLimit: "Time limit",
+  hostDraining: "Host draining",
+  ofAllGpus: (value: Value, count: Value, all: Value) => `${value} (${count} of ${all} GPUs)`,
   selectEverythingWithThisValue: "Select everything with this value",
   theWholeRun: "the whole run",
   recordedHistory: "recorded history",
@@ -1170,6 +1176,8 @@ export const overviewTexts = {
   addALayer: "Add a layer",
   moreAttributes: "More attributes…",
   colour: "Colour",
+  hideLegend: "Hide legend",
+  showLegend: "Show legend",
   colourBy: "Colour by",
   colourSettings: "Colour settings",
   colourByAttribute: (attribute: Value) => `Colour by ${attribute}`,
@@ -1187,7 +1195,7 @@ export const overviewTexts = {
   andMore3: (rest: Value) => `and ${rest} more`,
   no: (attribute: Value) => `no ${attribute}`,
   outOfService: "out of service",
-  wholeHostsIdle: "hosts all idle",
+  wholeHostsIdle: "fully idle hosts",
   workloadsWaiting: "jobs waiting",
   meanUtilization: "mean utilization",
   totalsWithinTheFilter: "Totals within the filter",
@@ -1296,7 +1304,7 @@ export const overviewTexts = {
   hasNo: (attribute: Value) => `has no ${attribute}`,
   is: (label: Value, value: Value, list: Value) => `${label} is ${value}${list}`,
   orMore: (list: Value) => ` or ${list} more`,
-  theLineBelowSpans595: "; the line below spans 5–95 % of the run of the workload's GPUs",
+  theLineBelowSpans595: "; the line below spans 5–95 % of the workload's values over its run",
   yet: "yet",
   containsOperator: "contains",
   everything: "everything",
@@ -1815,7 +1823,7 @@ export const searchTexts = {
   view: "View",
   job: "Job",
   switchTheme: "Switch theme",
-  switchClock: "Switch times between local and ISO 8601",
+  switchClock: "Switch dates and times between local format and ISO 8601",
   showFailedJobs: "Show failed jobs",
   showWastefulJobs: "Show the most wasteful jobs",
 };

@@ -13,6 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from marey.model.metrics import catalogue
+from marey.model.percentages import format_percent
 from marey.model.system.html_templates import Filters, open_template
 from marey.model.system.page_code import Drawing, write_page_data
 
@@ -105,7 +106,11 @@ def report_html(
 
 @cache
 def _open_template() -> Template:
-    filters: Filters = {"where": where_text, "evidence": evidence_text, "percent": "{:.0%}".format}
+    filters: Filters = {
+        "where": where_text,
+        "evidence": evidence_text,
+        "percent": format_percent,
+    }
     return open_template("marey.diagnose", "report.html", filters)
 
 
@@ -279,7 +284,7 @@ def report_markdown(document: Document, clusters: Document | None = None) -> str
 
 def _write_finding_markdown(finding: Document, of: int) -> list[str]:
     say = markdown_escape
-    sure = f"{say(finding['kind'])}, {finding['confidence']:.0%} confidence"
+    sure = f"{say(finding['kind'])}, {format_percent(finding['confidence'])} confidence"
     lines = [f"## {say(finding['summary'])}", "", sure, ""]
     if finding["fault"]:
         window = finding["window"]

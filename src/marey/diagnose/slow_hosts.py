@@ -8,6 +8,7 @@ from dataclasses import replace
 from marey.diagnose.diagnosis import Diagnosis
 from marey.diagnose.findings import Evidence
 from marey.diagnose.matrix import WorkloadMatrix
+from marey.model.percentages import format_percent
 
 _MOST_NAMED = 3
 
@@ -33,5 +34,5 @@ def add_slow_hosts(
 def _describe(host: str, slower: float) -> Evidence:
     return Evidence(
         f"slower than it should be on {host}: repeated runs of the last 60 days took "
-        f"{slower:.0%} longer there than the same work elsewhere"
+        f"{format_percent(slower)} longer there than the same work elsewhere"
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, runtime_checkable
 
@@ -152,6 +152,20 @@ class SampleStore(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class OrderFigures:
+    """Figures of workloads that no store keeps, for an order by them."""
+
+    # By workload: what ``figure`` orders by, GPU-milliseconds wasted for the other orders.
+    by_workload: Mapping[str, float]
+    # The figure of every other workload; None puts them last.
+    others: float | None = None
+    # The usual efficiency (0-1) by type of GPU and number of GPUs.
+    usual: Mapping[tuple[str, int], float] = field(default_factory=dict)
+    # One that ran shorter is not held against what is usual.
+    least_run_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class WorkloadQuery:
     """Which workloads, newest submission first; ``after`` is the cursor of the page before."""
 
@@ -163,10 +177,14 @@ class WorkloadQuery:
     to_ms: int | None = None
     limit: int = 1000
     after: str | None = None
-    # Another order than by submission: a column, or wait_ms, run_ms or gpu_ms.
+    # Another order than by submission: a column, wait_ms, run_ms or gpu_ms; with figures also
+    # figure, efficiency, or over_usual.
     order_by: str = ""
     descending: bool = True
     offset: int = 0
+    figures: OrderFigures | None = None
+    # Until when one that waits or runs has done so; the wall clock's time if None.
+    now_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from marey.app.traces.callgraphs import LoadOptions, load_graphs
 from marey.callgraph.graphs import CallGraphs, combine, unite_made
 from marey.callgraph.makers.hatchet import read_frame_object
 from marey.callgraph.profiles import ProfileInfo
+from marey.model.percentages import format_percent
 
 
 def load(
@@ -50,10 +51,11 @@ class _Bar:
 
     def _repr_html_(self) -> str:
         text = html.escape(self.label)
-        return f'<progress value="{self.share:.3f}" max="1"></progress> {text} {self.share:.0%}'
+        share = format_percent(self.share)
+        return f'<progress value="{self.share:.3f}" max="1"></progress> {text} {share}'
 
     def __repr__(self) -> str:
-        return f"{self.label}: {self.share:.0%}"
+        return f"{self.label}: {format_percent(self.share)}"
 
 
 def _open_display(label: str) -> Any:

@@ -15,7 +15,7 @@ from marey.model.samples import SampleBatch
 from marey.model.times import HOUR_MS, MINUTE_MS
 from marey.rules.backtest.backtest import backtest
 from marey.rules.definition import Rule, draft
-from marey.rules.engine.evaluation_loop import EvaluationLoop
+from marey.rules.engine.evaluation_loop import PAST_EVERY_MS, EvaluationLoop
 from marey.rules.engine.evaluator import Evaluator
 from marey.rules.engine.findings import ChangeKind, Episode, Finding, FindingTracker, charge
 from marey.rules.engine.state_codec import dump, load
@@ -287,3 +287,21 @@ def test_an_open_finding_of_a_vanished_workload_is_closed(world: Any) -> None:
         loop.take(batch)
     assert not kept.is_open
     assert isinstance(loop.book, FindingTracker)
+
+
+def test_nothing_is_held_after_the_end_where_a_workload_ended_between_evaluations(
+    world: Any, start_ms: int
+) -> None:
+    world.minutes = 60
+    ends = range(11, 30)
+    for end in ends:
+        world.add(f"until-{end}", 2, {"util": 2.0, "power": 60.0}, end=end)
+    loop = EvaluationLoop(RULES, every_ms=PAST_EVERY_MS)
+    replay(world, loop)
+    found = {f.workload: f for f in loop.book.findings.values()}
+    assert found
+    for end in ends:
+        finding = found.get(f"until-{end}")
+        if finding is not None:
+            assert finding.episodes[-1].closed_ms == start_ms + end * MINUTE_MS
+            assert finding.gpu_hours <= 2 * end / 60 + 1e-9

@@ -415,7 +415,7 @@ def test_small_reasons_that_add_up_keep_nothing_from_being_sure(tmp_path: Path) 
         events += [launch(1000 * n + 5, 3 * n + 1), kernel(at + 650, 280, 3 * n + 1, name=name)]
     kind, sure, evidence = judge_first(report(tmp_path, events, **KINETO))
     assert (kind, sure) == ("none", False)
-    assert "computed nothing for 35%" in evidence
+    assert "computed nothing for 35 %" in evidence
 
 
 @pytest.mark.parametrize(

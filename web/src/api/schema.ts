@@ -385,7 +385,7 @@ export interface paths {
         };
         /**
          * List jobs of any state in any order, a page at a time
-         * @description Sorting by `findings` or `waste` lists only jobs that have findings.
+         * @description Jobs without a value in the column come last, whichever way it is sorted.
          */
         get: operations["jobs"];
         put?: never;

@@ -7,6 +7,7 @@ import { chooseCluster } from "@/api/chosen";
 import type { Document } from "@/api/documents";
 import { ApiError, getJson } from "@/api/client";
 import { PREFIX, withoutPrefix } from "@/api/prefix";
+import { PageBoundary } from "@/app/PageBoundary";
 import type { Route } from "@/app/routes";
 import { ENTRIES, ROUTES } from "@/app/routes";
 import { useCurrentUser } from "@/base/account";
@@ -53,7 +54,9 @@ export function App() {
             <Switch>
               {ROUTES.map((route) => (
                 <At key={route.path} path={route.path}>
-                  <Shown route={route} />
+                  <PageBoundary>
+                    <Shown route={route} />
+                  </PageBoundary>
                 </At>
               ))}
               <At>
@@ -113,6 +116,9 @@ function Shown({ route }: { route: Route }) {
 
 function NoSuchPage() {
   const path = usePathname();
+  useEffect(() => {
+    document.title = `${texts.notFoundTitle} · Marey`;
+  }, []);
   return (
     <>
       <PageHead />

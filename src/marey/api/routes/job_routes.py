@@ -61,7 +61,7 @@ def jobs(
         str, Query(pattern="^(json|csv|parquet)$", description="json, csv or parquet.")
     ] = "json",
 ) -> Annotated[Response, JobTable]:
-    """Sorting by `findings` or `waste` lists only jobs that have findings."""
+    """Jobs without a value in the column come last, whichever way it is sorted."""
     question = AskJobs(
         cluster=cluster,
         states=state,

@@ -25,6 +25,7 @@ from marey.model.errors import InvalidInput
 from marey.model.faults import NOT_FAULTS
 from marey.model.metrics import catalogue
 from marey.model.names import DEFAULT_CLUSTER
+from marey.model.percentages import format_percent
 
 # Changes smaller than this are not worth a sentence.
 LEAST_CHANGE = 0.05
@@ -143,7 +144,7 @@ def _write_sentences(
         if row.change is not None and abs(row.change) >= LEAST_CHANGE:
             way = "up" if row.change > 0 else "down"
             values = f"{number_text(row.before)} to {number_text(row.after)} {row.unit}"
-            said.append(f"{row.label} {way} {abs(row.change):.0%}: {values.strip()}.")
+            said.append(f"{row.label} {way} {format_percent(abs(row.change))}: {values.strip()}.")
     return said or ["Nothing changed by more than 5 %."]
 
 

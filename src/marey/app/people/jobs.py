@@ -19,8 +19,8 @@ from marey.app.rules.finding_store import FindingStore
 from marey.model.documents import Document
 from marey.model.errors import InvalidInput, unknown
 from marey.model.names import DEFAULT_CLUSTER
-from marey.model.predicates import EVERYTHING, And, Comparison, parse_predicate
-from marey.model.protocols import WorkloadQuery
+from marey.model.predicates import EVERYTHING, parse_predicate
+from marey.model.protocols import OrderFigures, WorkloadQuery
 from marey.model.system.csv_cells import make_csv_cell
 from marey.model.times import HOUR_MS
 from marey.rules.engine.findings import Finding
@@ -44,11 +44,18 @@ SORTS = {
     "wait": "wait_ms",
     "run": "run_ms",
     "gpu_hours": "gpu_ms",
+    "experiment": "experiment",
+    "gpu_type": "gpu_model",
+    "reason": "reason",
+    # These follow from findings and live values, which are added to the question.
+    "findings": "figure",
+    "waste": "figure",
+    "util": "figure",
+    "efficiency": "efficiency",
+    "peers": "over_usual",
 }
 # A job that ran shorter than this has hardly more than its start to show.
 LEAST_RUN_S = 600
-# These follow from findings: only jobs that have some are listed.
-FOUND_SORTS = ("findings", "waste")
 
 
 class JobRow(Document):
@@ -109,21 +116,25 @@ class AskJobs:
     def ask(self, workspace: Workspace) -> JobTable:
         """Return the page."""
         within("limit", self.limit, *PAGE_BOUNDS)
-        if self.sort not in SORTS and self.sort not in FOUND_SORTS:
-            raise InvalidInput(unknown("sort", self.sort, [*SORTS, *FOUND_SORTS]))
+        if self.sort not in SORTS:
+            raise InvalidInput(unknown("sort", self.sort, [*SORTS]))
         workspace.check_cluster(self.cluster)
         found = group_by_workload(FindingStore(workspace.store).list_shown(self.cluster))
-        query = self._make_query()
-        if self.sort in FOUND_SORTS:
-            some = Comparison("workload", "in", sorted(found)[:10_000])
-            query = replace(query, where=And((query.where, some)))
+        util = read_live_utilization(workspace, self.cluster)
+        groups = workspace.find_peer_groups(self.cluster)
+        now_ms = workspace.now_ms()
+        query = self._make_query(now_ms, make_figures(self.sort, found, util, groups, now_ms))
         by_state = workspace.store.count_workloads(replace(query, states=()))
-        rows = self._read_rows(workspace, query, found)
+        rows = []
+        for record in workspace.workloads(query).to_pylist():
+            name = record["workload"]
+            row = make_job_row(record, found.get(name, ()), util.get(name), now_ms)
+            rows.append(compare_with_peers(row, groups))
         wanted = [str(state) for state in query.states] or list(by_state)
         total = sum(by_state.get(state, 0) for state in wanted)
         return JobTable(rows=rows, total=total, offset=self.offset, by_state=by_state)
 
-    def _make_query(self) -> WorkloadQuery:
+    def _make_query(self, now_ms: int, figures: OrderFigures | None) -> WorkloadQuery:
         return WorkloadQuery(
             cluster=self.cluster,
             states=parse_states(self.states),
@@ -131,30 +142,12 @@ class AskJobs:
             from_ms=self.from_ms,
             to_ms=self.to_ms,
             limit=self.limit,
-            order_by=SORTS.get(self.sort, ""),
+            order_by=SORTS[self.sort],
             descending=self.descending,
             offset=self.offset,
+            figures=figures,
+            now_ms=now_ms,
         )
-
-    def _read_rows(
-        self, workspace: Workspace, query: WorkloadQuery, found: Mapping[str, list[Finding]]
-    ) -> list[JobRow]:
-        by_findings = self.sort in FOUND_SORTS
-        if by_findings:
-            query = replace(query, limit=len(found), offset=0)
-        util = read_live_utilization(workspace, self.cluster)
-        now_ms = workspace.now_ms()
-        groups = workspace.find_peer_groups(self.cluster)
-        rows = []
-        for record in workspace.workloads(query).to_pylist():
-            name = record["workload"]
-            row = make_job_row(record, found.get(name, ()), util.get(name), now_ms)
-            rows.append(compare_with_peers(row, groups))
-        if not by_findings:
-            return rows
-        key = "findings" if self.sort == "findings" else "wasted_gpu_hours"
-        rows.sort(key=lambda row: getattr(row, key), reverse=self.descending)
-        return rows[self.offset : self.offset + self.limit]
 
     def path(self) -> str:
         """Return the API path that answers it."""
@@ -171,6 +164,30 @@ def group_by_workload(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
     for finding in findings:
         found[finding.workload].append(finding)
     return found
+
+
+def make_figures(
+    sort: str,
+    found: Mapping[str, Sequence[Finding]],
+    util: Mapping[str, float],
+    groups: Mapping[tuple[str, int], SizeEfficiency],
+    now_ms: int,
+) -> OrderFigures | None:
+    """Return what the store cannot know of an order by findings, waste or utilization."""
+    if sort == "util":
+        return OrderFigures(util)
+    if sort == "findings":
+        return OrderFigures({name: len(each) for name, each in found.items()}, others=0.0)
+    if sort not in ("waste", "efficiency", "peers"):
+        return None
+    wasted = {name: sum_wasted_hours(each, 0, now_ms) for name, each in found.items()}
+    if sort == "waste":
+        return OrderFigures(wasted, others=0.0)
+    return OrderFigures(
+        {name: hours * HOUR_MS for name, hours in wasted.items()},
+        usual={size: group.efficiency for size, group in groups.items()},
+        least_run_ms=LEAST_RUN_S * 1000,
+    )
 
 
 def read_live_utilization(workspace: Workspace, cluster: str) -> dict[str, float]:
@@ -212,7 +229,7 @@ def make_job_row(
         gpu_hours=None if hours is None else round(hours, 3),
         util=None if util is None else round(util, 1),
         findings=len(findings),
-        open_findings=sum(f.is_open for f in findings),
+        open_findings=count_open(findings),
         wasted_gpu_hours=round(wasted, 3),
         efficiency=round(max(0.0, 1 - wasted / hours), 4) if hours else None,
         peer_efficiency=None,
@@ -231,6 +248,11 @@ def compare_with_peers(row: JobRow, groups: Mapping[tuple[str, int], SizeEfficie
 def sum_wasted_hours(findings: Sequence[Finding], from_ms: int, to_ms: int) -> float:
     """Return GPU-hours wasted in a span; an hour that several rules hold against a job is one."""
     return sum(line.gpu_hours for line in sum_waste(findings, WasteBy.WORKLOAD, from_ms, to_ms))
+
+
+def count_open(findings: Iterable[Finding]) -> int:
+    """Return how many of the findings are open."""
+    return sum(finding.is_open for finding in findings)
 
 
 _TEXTS = ("name", "user", "project", "experiment", "partition", "state", "reason", "gpu_model")

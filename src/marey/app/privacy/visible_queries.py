@@ -8,7 +8,7 @@ from marey.app.privacy.owners import WorkloadOwners
 from marey.model.access.pseudonyms import NameKind
 from marey.model.access.record_mask import RecordMask
 from marey.model.predicates import And, Comparison, Not, Or, Predicate, matches
-from marey.model.protocols import WorkloadQuery
+from marey.model.protocols import OrderFigures, WorkloadQuery
 
 _TRUE: Predicate = And(())
 _FALSE: Predicate = Or(())
@@ -35,7 +35,16 @@ class QueryRewriter:
         # Others' order by a real name would tell something of the name.
         order_by = "" if query.order_by in _UNORDERED else query.order_by
         where = self._rewrite(query.where, query.cluster)
-        return replace(query, where=where, order_by=order_by)
+        figures = query.figures and self._rename_figures(query.figures, query.cluster)
+        return replace(query, where=where, order_by=order_by, figures=figures)
+
+    def _rename_figures(self, figures: OrderFigures, cluster: str) -> OrderFigures:
+        """Return the figures under the names that are kept; one's own are shown as they are."""
+        by_workload = {
+            self.owners.find_real(cluster, NameKind.WORKLOAD, shown) or shown: figure
+            for shown, figure in figures.by_workload.items()
+        }
+        return replace(figures, by_workload=by_workload)
 
     def _choose_known(self) -> Predicate:
         scope = self.record_mask.scope

@@ -20,6 +20,7 @@ from marey.callgraph.graphs import CallGraphs, unite
 from marey.callgraph.profiles import Profile
 from marey.callgraph.trees import depths
 from marey.model.errors import InvalidInput, shown
+from marey.model.percentages import format_percent
 from marey.stats.significance import (
     FEWEST_SAMPLES,
     SIGNIFICANCE,
@@ -254,8 +255,9 @@ def _reason(difference: ProfileDifference) -> str | None:
         return None
     return (
         "These look like different programs: call sites that both have hold "
-        f"{difference.shared_before:.1%} of the time before and {difference.shared_after:.1%} "
-        "after. Times of call sites cannot be compared; what appeared and vanished is listed."
+        f"{format_percent(difference.shared_before, 1)} of the time before and "
+        f"{format_percent(difference.shared_after, 1)} after. "
+        "Times of call sites cannot be compared; what appeared and vanished is listed."
     )
 
 

@@ -13,6 +13,7 @@ from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, ask_place, span_of
 from marey.diagnose.report import counted, describe_unjudged, evidence_text
 from marey.model.errors import InvalidInput, shown
+from marey.model.percentages import format_percent
 from marey.model.times import parse_time
 
 DESCRIPTION = """\
@@ -122,7 +123,10 @@ def _print_diagnosis(document: dict[str, Any]) -> str:
 
 
 def _print_finding(finding: dict[str, Any]) -> list[str]:
-    lines = [f"{finding['kind']} ({finding['confidence']:.0%} confidence): {finding['summary']}"]
+    lines = [
+        f"{finding['kind']} ({format_percent(finding['confidence'])} confidence): "
+        f"{finding['summary']}"
+    ]
     if not finding["fault"]:
         lines += [f"  seen in {evidence_text(entry)}" for entry in finding["evidence"]]
         return [*lines, f"  next    {finding['next']}", ""]

@@ -33,7 +33,13 @@ _COLUMNS = (
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
-    parser.add_argument("--state", default="", choices=["", "open", "closed"], help="only these")
+    parser.add_argument(
+        "--state",
+        default="",
+        choices=["", "open", "closed"],
+        metavar="STATE",
+        help="open or closed (default: both)",
+    )
     for name in ("workload", "rule", "user", "project"):
         parser.add_argument(f"--{name}", default="", help=f"only of this {name}")
     parser.add_argument("--limit", type=int, default=1000, help="maximum rows (1000)")

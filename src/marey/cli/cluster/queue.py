@@ -26,10 +26,24 @@ from marey.app.queue.what_if_store import AskPolicy
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
 from marey.model.errors import InvalidInput
+from marey.model.percentages import format_percent
 
-DESCRIPTION = (
-    "Waiting jobs: who is ahead, when jobs start, what is free, what another policy would change."
-)
+DESCRIPTION = """\
+Waiting jobs: who is ahead, when jobs start, what is free, what another policy would change.
+
+list        waiting jobs with reasons and expected starts
+why ID      why a job waits, who is ahead of it, and when it should start
+when ID     only when it should start
+ask         when a job that is not submitted yet would start, and what would start sooner
+free        free GPUs, whole hosts and the largest job that fits now
+trend       the same over time
+fairness    GPU-hours per project, compared with their fair shares
+record      how accurate past forecasts were
+hosts       hosts on which the same jobs run slower than elsewhere
+speed ID    expected run time of a waiting job
+whatif      waits under another policy, by replaying recorded jobs
+evaluate    forecasts scored on recorded queue snapshots
+placement   placement policies compared on lists of nodes and pods"""
 EXAMPLES = """\
   marey queue list --store site.duckdb
   marey queue list --where '{"field": "gpus", "op": "ge", "value": 16}'
@@ -65,8 +79,14 @@ _SHARE_COLUMNS = ("project", "gpu_hours", "used_share", "fair_share", "ratio", "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
-    parser.add_argument("action", choices=ACTIONS)
-    parser.add_argument("what", nargs="?", default="", help="a workload's id, or a policy file")
+    parser.add_argument("action", choices=ACTIONS, metavar="QUESTION", help="one of those above")
+    parser.add_argument(
+        "what",
+        nargs="?",
+        default="",
+        metavar="ID",
+        help="a waiting job's ID; whatif: a policy file",
+    )
     parser.add_argument("--user", default="", help="list: only this user")
     parser.add_argument("--project", default="", help="list: only this project")
     parser.add_argument("--partition", default="", help="list, ask: this partition")
@@ -211,7 +231,9 @@ def _record(args: argparse.Namespace, out: Output) -> None:
 
 def _hosts(args: argparse.Namespace, out: Output) -> None:
     document = answer_of(args, AskPerformance(args.cluster))
-    lines = [f"{row['host']}: {100 * row['slower']:.0f} % slower" for row in document["slow_hosts"]]
+    lines = [
+        f"{row['host']}: {format_percent(row['slower'])} slower" for row in document["slow_hosts"]
+    ]
     out.answer(document, "\n".join([*(lines or ["No host is slow."]), document["sentence"]]))
 
 
@@ -285,12 +307,12 @@ def _print_scores(document: dict[str, Any]) -> str:
         f"{document['test_rows']:,} rows of {document['test_polls']} polls, "
         f"learned from {document['train_rows']:,} rows of {document['train_polls']}.",
         f"Error {document['rmse_log10']:.3f} log10 s; "
-        f"{100 * document['within_2x']:.0f} % within a factor of 2.",
-        f"80 % interval: covers {100 * document['coverage_80']:.0f} % "
-        f"(worst poll {100 * document['worst_poll_coverage']:.0f} %), "
+        f"{format_percent(document['within_2x'])} within a factor of 2.",
+        f"80 % interval: covers {format_percent(document['coverage_80'])} "
+        f"(worst poll {format_percent(document['worst_poll_coverage'])}), "
         f"median width ×{document['median_width']:.0f}.",
         f"Pinball .1/.5/.9: {pinball}; "
-        f"{100 * document['pinball_gain']:.0f} % below {document['best_rolling_baseline']}.",
+        f"{format_percent(document['pinball_gain'])} below {document['best_rolling_baseline']}.",
         f"Fit: {document['fit_cpu_s']:.1f} CPU s.",
     ]
     return "\n".join(lines)
@@ -321,8 +343,8 @@ def _print_changes(
     ]
     if document["utilization"] is not None:
         lines.append(
-            f"GPUs in use {100 * document['utilization']:.0f} %; of those free, "
-            f"{100 * document['stranded']:.0f} % stranded."
+            f"GPUs in use {format_percent(document['utilization'])}; of those free, "
+            f"{format_percent(document['stranded'])} stranded."
         )
     lines += [f"Loses: {sentence}" for sentence in document["losses"]]
     return lines + [f"Gains: {sentence}" for sentence in document["gains"]]

@@ -25,7 +25,14 @@ from marey.rules.language.lexer import RuleError
 from marey.rules.language.printer import rule_text
 from marey.rules.pack import load_shipped_rules
 
-DESCRIPTION = "Violation rules: what is wrong with a workload, evaluated over its whole run."
+DESCRIPTION = """\
+Violation rules: what is wrong with a workload, evaluated over its whole run.
+
+list             the rules in force
+check FILE       validate a rule file, or a folder of them
+explain RULE     what a rule means, its likely cause and the next step
+test TEXT        running workloads that violate this rule, now and over the whole run
+backtest RULE    what a rule (ID, text or file) would have found in stored history"""
 EXAMPLES = """\
   marey rules list
   marey rules check site-rules.toml
@@ -40,8 +47,15 @@ EXAMPLES = """\
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options."""
     add_store(parser)
-    parser.add_argument("action", choices=["list", "check", "explain", "test", "backtest"])
-    parser.add_argument("what", nargs="?", default="", help="a rule file, a rule's ID or its text")
+    parser.add_argument(
+        "action",
+        choices=["list", "check", "explain", "test", "backtest"],
+        metavar="ACTION",
+        help="one of those above",
+    )
+    parser.add_argument(
+        "what", nargs="?", default="", metavar="RULE", help="a rule's ID, its text, or a rule file"
+    )
     parser.add_argument("--workload", default="", metavar="ID", help="test on this workload only")
     parser.add_argument("--since", default="7d", help="how far back a back-test goes (7d)")
 

@@ -11,11 +11,10 @@ from marey.cli.store_arguments import DEFAULT_STORE
 from marey.model.errors import NotFound, Unavailable
 from marey.store.holder import find_holder
 
-DESCRIPTION = (
-    "Answer an AI assistant's questions over the Model Context Protocol: what is running, why jobs "
-    "wait, what is wrong, what a trace shows, what would help. Read-only; the token's permissions "
-    "and the site's privacy apply. Needs the extra marey[mcp] and a running server."
-)
+DESCRIPTION = """\
+Answer an AI assistant's questions over the Model Context Protocol: what is running, why jobs
+wait, what is wrong, what a trace shows, what would help. Read-only; the token's permissions and
+the site's privacy settings apply. Needs the extra marey[mcp] and a running server."""
 EXAMPLES = """\
   marey mcp --store site.duckdb                  over stdio, as an assistant starts it
   MAREY_TOKEN=… marey mcp --store site.duckdb    with this token's permissions

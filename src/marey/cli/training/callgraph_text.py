@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from marey.cli.training.trace_text import printable
+from marey.model.percentages import format_percent
 
 MOST_ROWS = 25
 LONGEST_NAME = 70
@@ -33,7 +34,7 @@ def sites_text(document: Document) -> str:
     least = min((row["depth"] for row in document["nodes"]), default=0)
     for row in document["nodes"]:
         indent = "  " * min(row["depth"] - least, 30)
-        share = "" if row["share"] is None else f"{row['share']:.1%}"
+        share = "" if row["share"] is None else format_percent(row["share"], 1)
         lines.append(
             f"{value_text(row['inclusive'], unit):>12} {value_text(row['exclusive'], unit):>12} "
             f"{share:>6}  {indent}{printable(row['name'], LONGEST_NAME)}"

@@ -11,6 +11,7 @@ from marey.cli.output import Output
 from marey.cli.store_arguments import add_store
 from marey.compare.comparison import compare_runs
 from marey.compare.comparison_documents import TrainingComparison, TrainingFigure
+from marey.model.percentages import format_percent
 
 DESCRIPTION = """\
 Compare training runs: throughput, time per step, memory, communication, scaling, loss over time
@@ -77,7 +78,9 @@ def comparison_text(document: TrainingComparison) -> str:
     shares = [g for g in document.groups if g.efficiency is not None]
     if shares:
         lines += ["", "Scaling efficiency (throughput per GPU)"]
-        lines += [f"  {g.label}: {g.efficiency:.1%} at {g.gpus} GPUs" for g in shares]
+        lines += [
+            f"  {g.label}: {format_percent(g.efficiency, 1)} at {g.gpus} GPUs" for g in shares
+        ]
     notes = dict.fromkeys(f"{r.label}: {n}" for r in document.runs for n in r.notes)
     return "\n".join([*lines, *(["", *notes] if notes else [])])
 

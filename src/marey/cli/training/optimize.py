@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="memory limit per rank, above the start of a step, such as 80GB",
     )
     parser.add_argument(
-        "--allow", metavar="WORDS", type=_words, help="changes to try, comma-separated"
+        "--allow", metavar="CHANGES", type=_words, help="changes to try, comma-separated"
     )
     parser.add_argument(
         "--budget",

@@ -14,6 +14,7 @@ from marey.cli.training.prediction_files import open_book
 from marey.cli.training.replay import add_model_arguments, read_model
 from marey.cli.training.trace_text import printable
 from marey.model.errors import InvalidInput
+from marey.model.percentages import format_percent
 from marey.replay.verification import measured_step, score_predictions
 
 DESCRIPTION = """\
@@ -69,7 +70,7 @@ def predictions_text(document: PredictionList) -> str:
             )
     if document.mean_error is not None:
         lines.append(
-            f"{document.measured} measured: mean error {document.mean_error:.1%}, "
-            f"inside the interval {document.inside_interval:.0%}"
+            f"{document.measured} measured: mean error {format_percent(document.mean_error, 1)}, "
+            f"inside the interval {format_percent(document.inside_interval)}"
         )
     return "\n".join(lines)

@@ -13,6 +13,7 @@ from marey.app.traces.what_if.replays import OpenReplay
 from marey.cli.output import Output
 from marey.cli.training.prediction_files import score_by_run
 from marey.model.errors import InvalidInput
+from marey.model.percentages import format_percent
 from marey.replay.chakra_export import export_chakra
 from marey.replay.memory_profile import read_memory
 from marey.replay.model import ReplayModel, replay_model
@@ -118,7 +119,7 @@ def replay_text(document: dict[str, Any]) -> str:
         who = "between ranks" if row["rank"] is None else f"rank {row['rank']}"
         lines.append(f"  {row['ms']:9.1f} ms  {who:14s} {row['what']}")
     busy = document["busy"]["ranks"]
-    lines += ["", "ranks at work  " + "  ".join(f"{share:.0%}" for share in busy)]
+    lines += ["", "ranks at work  " + "  ".join(format_percent(share) for share in busy)]
     return "\n".join([*lines, *memory_lines(document["memory"])])
 
 

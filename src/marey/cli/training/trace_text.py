@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from marey.model.percentages import format_percent
 from marey.trace.report.report_html import culprits, notable
 from marey.trace.report.report_types import NoteRecord, RankColumn, ReportDocument
 from marey.trace.report.verdict_words import (
@@ -52,7 +53,8 @@ def _print_verdicts(document: ReportDocument) -> str:
             lines.append("")
         said = sentence(verdict, hosts, world=len(document["ranks"]))
         lines.append(
-            f"{title(verdict).upper()} [{verdict['kind']}], {verdict['confidence']:.0%} confidence"
+            f"{title(verdict).upper()} [{verdict['kind']}], "
+            f"{format_percent(verdict['confidence'])} confidence"
         )
         lines.append(f"  {printable(said, 200)}")
         if verdict["kind"] != "none":
@@ -64,7 +66,7 @@ def _print_verdicts(document: ReportDocument) -> str:
 
 def _print_gain(verdict: VerdictRecord, document: ReportDocument) -> str:
     share = share_of_run(verdict, document)
-    of = f", {share:.0%} of the recording" if share is not None else ""
+    of = f", {format_percent(share)} of the recording" if share is not None else ""
     return f"Fixing it would save {duration(verdict['recoverable_ms'])}{of}."
 
 
@@ -113,13 +115,13 @@ def _print_ranks(document: ReportDocument) -> str:
 
 
 def _share(ms: float, span_ms: float) -> str:
-    return f"{ms / span_ms:.1%}" if span_ms > 0 else "–"
+    return format_percent(ms / span_ms, 1) if span_ms > 0 else "–"
 
 
 def _print_kernels(document: ReportDocument) -> str:
     rows = [
         [
-            f"{row['share']:.1%}",
+            format_percent(row["share"], 1),
             duration(row["total_ms"]),
             f"{row['count']:,}",
             duration(row["mean_us"] / 1e3),
@@ -154,7 +156,7 @@ def steps_text(document: Document) -> str:
     many = f"{len(numbers)} steps" if len(numbers) != 1 else "1 step"
     first = (
         f"{many}: median {duration(time['median_ms'])}, 95th percentile "
-        f"{duration(time['p95_ms'])}, spread {time['spread']:.1%}."
+        f"{duration(time['p95_ms'])}, spread {format_percent(time['spread'], 1)}."
     )
     return f"{first}\n\n{grid(heads, body)}"
 
@@ -183,7 +185,7 @@ def collectives_text(document: ReportDocument, limit: int) -> str:
         return "No collective was matched across ranks in this trace."
     first = (
         f"{found['matched']:,} matched, {found['unmatched']:,} not; by {found['method']}, "
-        f"{found['confidence']:.0%} confidence; "
+        f"{format_percent(found['confidence'])} confidence; "
         f"clocks agree within {document['clock_error_us']:.0f} µs."
     )
     late = sorted(found["items"], key=lambda item: -item["skew_us"])[:limit]
@@ -259,7 +261,7 @@ def critical_path_text(document: Document, limit: int) -> str:
     ]
     names = [
         [
-            f"{row['share']:.1%}",
+            format_percent(row["share"], 1),
             duration(row["time_ms"]),
             f"{row['events']:,}",
             PATH_WORDS[row["kind"]],
@@ -325,7 +327,7 @@ def _print_headline(step: Mapping[str, Any]) -> str:
     if ratio >= 2:
         return f"B takes {ratio:.1f} × as long as A: {times}, {test}."
     word = "slower" if ratio > 1 else "faster"
-    return f"B is {abs(ratio - 1):.1%} {word} than A: {times}, {test}."
+    return f"B is {format_percent(abs(ratio - 1), 1)} {word} than A: {times}, {test}."
 
 
 def _print_p(p: float | None) -> str:
@@ -337,7 +339,7 @@ def _print_test(difference: Mapping[str, Any]) -> str:
         return "Fewer than three steps and ranks on a side: nothing could be tested."
     return (
         f"Welch's t-test over {difference['samples']}, Benjamini-Hochberg corrected, "
-        f"at {difference['significance']:.0%}."
+        f"at {format_percent(difference['significance'])}."
     )
 
 

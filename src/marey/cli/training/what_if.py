@@ -18,6 +18,7 @@ from marey.cli.training.replay import (
     read_opened,
 )
 from marey.model.errors import InvalidInput, shown
+from marey.model.percentages import format_percent
 from marey.replay.changes import WORDS
 from marey.replay.memory_profile import read_memory
 from marey.replay.model import Prediction, ReplayModel
@@ -79,7 +80,7 @@ def prediction_text(made: Prediction, peaks: dict[int, int] | None = None) -> st
     lines = [
         f"{' '.join(made.changes)}",
         f"  now        {made.base_ms:10.1f} ms per step",
-        f"  predicted  {made.predicted_ms:10.1f} ms, {abs(made.gain):.1%} {word}",
+        f"  predicted  {made.predicted_ms:10.1f} ms, {format_percent(abs(made.gain), 1)} {word}",
         f"  8 in 10    {made.low_ms:10.1f} to {made.high_ms:.1f} ms",
     ]
     if peaks:
@@ -128,7 +129,9 @@ def pairs_text(document: dict[str, Any]) -> str:
         )
     if document["mean_error"] is not None:
         lines.append(
-            f"mean error {document['mean_error']:.2%}, largest {document['max_error']:.2%}, "
-            f"inside the interval {document['inside_interval']:.0%}, refused {document['refused']}"
+            f"mean error {format_percent(document['mean_error'], 2)}, "
+            f"largest {format_percent(document['max_error'], 2)}, "
+            f"inside the interval {format_percent(document['inside_interval'])}, "
+            f"refused {document['refused']}"
         )
     return "\n".join(lines)

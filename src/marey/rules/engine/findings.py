@@ -138,6 +138,8 @@ class FindingTracker:
         self.cluster = cluster
         self.findings: dict[Key, Finding] = {(f.rule, f.workload): f for f in findings}
         self._watches: dict[Key, _Watch] = {}
+        # When workloads ended whose findings opened at their last evaluation.
+        self._ended: dict[Key, int] = {}
         self.last_ms: int | None = None
 
     def step(self, evaluation: Evaluation) -> list[FindingChange]:
@@ -206,6 +208,9 @@ class FindingTracker:
         finding = self.findings.get(key) or self._create_finding(rule, facts)
         self.findings[key] = finding
         now_ms = evaluation.time_ms
+        if facts.end_ms is not None and facts.end_ms <= now_ms:
+            # It ended since the last look: nothing is held after that.
+            now_ms = self._ended[key] = facts.end_ms
         previous = finding.episodes[-1].closed_ms if finding.episodes else None
         finding.episodes = [*finding.episodes[-EPISODE_LIMIT:], Episode(now_ms)]
         first, end = evaluation.layout.first[place : place + 2]
@@ -298,7 +303,8 @@ class FindingTracker:
             if finding.rule not in rules:
                 changes.append(self._close(finding, evaluation.time_ms, "the rule was removed"))
             elif finding.workload not in known:
-                changes.append(self._close(finding, evaluation.time_ms, "the workload ended"))
+                ended_ms = self._ended.pop((finding.rule, finding.workload), evaluation.time_ms)
+                changes.append(self._close(finding, ended_ms, "the workload ended"))
         return changes
 
 

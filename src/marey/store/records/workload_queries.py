@@ -20,7 +20,7 @@ from marey.model import tables
 from marey.model.errors import InvalidInput, unknown
 from marey.model.names import bounded
 from marey.model.predicates import And, Comparison, Not, Or, Predicate, select
-from marey.model.protocols import WorkloadQuery
+from marey.model.protocols import OrderFigures, WorkloadQuery
 from marey.model.workloads import WorkloadState
 from marey.store.database.database_file import fetch_arrow
 from marey.store.database.facts import STATES, WORKLOADS
@@ -42,8 +42,15 @@ _WAITED = (
     "CASE WHEN start_ms IS NOT NULL THEN start_ms WHEN state = 'pending' THEN $now END - submit_ms"
 )
 _RAN = "CASE WHEN state = 'running' THEN $now ELSE until_ms END - start_ms"
+_GPU_MS = f"gpus_requested * ({_RAN})"
+# Of GPU time without waste nothing was wasted; before there is any, nothing is said.
+_EFFICIENCY = f"CASE WHEN {_GPU_MS} > 0 THEN greatest(0, 1 - coalesce(figure, 0) / ({_GPU_MS})) END"
+_OVER_USUAL = f"CASE WHEN {_RAN} >= $least_run THEN {_EFFICIENCY} - usual END"
 # What workloads can be ordered by beside their own columns.
-_COMPUTED = {"wait_ms": _WAITED, "run_ms": _RAN, "gpu_ms": f"gpus_requested * ({_RAN})"}
+_COMPUTED = {"wait_ms": _WAITED, "run_ms": _RAN, "gpu_ms": _GPU_MS}
+# The same with figures from outside.
+_FIGURED = {"figure": "figure", "efficiency": _EFFICIENCY, "over_usual": _OVER_USUAL}
+_TIMED_ORDERS = {*_COMPUTED, "efficiency", "over_usual"}
 _OF_STATE = {"state", "reason", "priority"}
 
 _FACTS = f"(SELECT * FROM {WORKLOADS.now} WHERE cluster = $cluster)"
@@ -100,6 +107,7 @@ class KnownWorkloads:
     def count(self, connection: duckdb.DuckDBPyConnection, query: WorkloadQuery) -> dict[str, int]:
         """Return how many workloads a query means in all, by state."""
         query = replace(query, limit=0, offset=0, after=None, order_by="", descending=True)
+        query = replace(query, figures=None, now_ms=None)
         asked = repr(query)
         known = self._counts.get(asked)
         if known is None:
@@ -156,7 +164,7 @@ def _select_rows(query: WorkloadQuery, *, paired: bool) -> str:
         return _WHOLE
     if query.states or named & _OF_STATE:
         return _PAIRED
-    if query.from_ms is not None or query.order_by in _COMPUTED:
+    if query.from_ms is not None or query.order_by in _TIMED_ORDERS:
         return _TIMED
     return _FACTS
 
@@ -197,16 +205,18 @@ def _list_names(
     """Return the names on a page, and True; those that may fit the predicate, and False."""
     paired = known.are_paired(connection, bounded(query.cluster))
     choice = _choose_workloads(query, _select_rows(query, paired=paired))
-    order, values = f"{_BEGIN} DESC, workload DESC", choice.values
+    rows, order, values = choice.rows, f"{_BEGIN} DESC, workload DESC", choice.values
     if query.order_by:
         order, values = _order_workloads(query, values)
+    if query.order_by in _FIGURED:
+        rows = _add_figures(connection, rows, query.figures)
     limit = ""
     if choice.is_whole:
         limit = "LIMIT $limit OFFSET $offset"
         values = {**values, "limit": max(0, query.limit), "offset": max(0, query.offset)}
     names = fetch_arrow(
         connection,
-        f"SELECT workload FROM ({choice.rows}) WHERE {choice.where} ORDER BY {order} {limit}",
+        f"SELECT workload FROM ({rows}) WHERE {choice.where} ORDER BY {order} {limit}",
         values,
     )
     return names, choice.is_whole
@@ -216,14 +226,54 @@ def _order_workloads(
     query: WorkloadQuery, values: dict[str, object]
 ) -> tuple[str, dict[str, object]]:
     """Return the order of a query; those without a value come last either way."""
-    known = {*tables.WORKLOADS.names, *_COMPUTED}
+    figures = query.figures
+    orders = {**_COMPUTED, **(_FIGURED if figures else {})}
+    known = {*tables.WORKLOADS.names, *orders}
     if query.order_by not in known:
         raise InvalidInput(unknown("order", query.order_by, known))
     way = "DESC" if query.descending else "ASC"
-    column = _COMPUTED.get(query.order_by, f'"{query.order_by}"')
-    if query.order_by in _COMPUTED:
-        values = {**values, "now": query.to_ms or time.time_ns() // 1_000_000}
+    column = orders.get(query.order_by, f'"{query.order_by}"')
+    if query.order_by in _TIMED_ORDERS:
+        values = {**values, "now": query.now_ms or query.to_ms or time.time_ns() // 1_000_000}
+    if figures and query.order_by == "figure":
+        column = "coalesce(figure, $others)"
+        values = {**values, "others": figures.others}
+    if figures and query.order_by == "over_usual":
+        values = {**values, "least_run": figures.least_run_ms}
     return f"{column} {way} NULLS LAST, {_BEGIN} DESC, workload DESC", values
+
+
+def _add_figures(
+    connection: duckdb.DuckDBPyConnection, rows: str, figures: OrderFigures | None
+) -> str:
+    """Return the rows with each workload's figure and what is usual for its size."""
+    figures = figures or OrderFigures({})
+    by_workload, usual = figures.by_workload, figures.usual
+    # A cursor serves one question: after an error there is nothing to take back.
+    connection.register(
+        "figures",
+        pa.table(
+            {
+                "workload": pa.array(list(by_workload), pa.string()),
+                "figure": pa.array(list(by_workload.values()), pa.float64()),
+            }
+        ),
+    )
+    connection.register(
+        "usual_of_size",
+        pa.table(
+            {
+                "gpu_model": pa.array([model for model, _ in usual], pa.string()),
+                "gpus": pa.array([gpus for _, gpus in usual], pa.int64()),
+                "usual": pa.array(list(usual.values()), pa.float64()),
+            }
+        ),
+    )
+    return (
+        f"SELECT r.*, f.figure, u.usual FROM ({rows}) r LEFT JOIN figures f "
+        "ON f.workload = r.workload LEFT JOIN usual_of_size u "
+        "ON u.gpu_model = coalesce(r.gpu_model, '') AND u.gpus = r.gpus_requested"
+    )
 
 
 def _read_rows(connection: duckdb.DuckDBPyConnection, cluster: str, names: pa.Table) -> pa.Table:

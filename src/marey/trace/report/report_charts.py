@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
+from marey.model.percentages import format_percent
 from marey.trace.report.verdict_words import duration
 
 # Parts of a rank's time, in the order they are stacked; colours told apart without red and green.
@@ -78,7 +79,7 @@ def _segments(row: Mapping[str, Any], y: float, scale: float) -> str:
         ms = part_ms(row, key)
         if ms * scale > 0.05:
             share = ms / (row["span_ms"] or 1.0)
-            tip = f"rank {row['rank']}: {label} {duration(ms)} ({share:.0%})"
+            tip = f"rank {row['rank']}: {label} {duration(ms)} ({format_percent(share)})"
             out.append(
                 f"<rect x='{x:.2f}' y='{y + 3}' width='{ms * scale:.2f}' height='{_ROW - 6}' "
                 f"fill='{colour}'><title>{escape(tip)}</title></rect>"

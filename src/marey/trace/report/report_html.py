@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from marey.model.percentages import format_percent
 from marey.model.system.html_templates import open_template, read_template
 from marey.model.system.page_code import Drawing, write_page_data
 from marey.trace.report.report_charts import area, draw_stacked_bars, legend, step_columns
@@ -163,7 +164,7 @@ def _list_verdicts(document: ReportDocument) -> list[VerdictPart]:
     return [
         {
             "title": title(verdict),
-            "confidence": f"{verdict['confidence']:.0%}",
+            "confidence": format_percent(verdict["confidence"]),
             "sentence": sentence(verdict, hosts, world=len(document["ranks"])),
             "gain": "" if verdict["kind"] == "none" else _describe_gain(verdict, document),
             "operators": ", ".join(verdict["operators"][:5]),
@@ -177,14 +178,16 @@ def _list_verdicts(document: ReportDocument) -> list[VerdictPart]:
 def _describe_gain(verdict: VerdictRecord, document: ReportDocument) -> str:
     share = share_of_run(verdict, document)
     saved = f"Fixing it would save {duration(verdict['recoverable_ms'])}"
-    return f"{saved} ({share:.0%} of the recording)." if share is not None else f"{saved}."
+    return (
+        f"{saved} ({format_percent(share)} of the recording)." if share is not None else f"{saved}."
+    )
 
 
 def _list_facts(document: ReportDocument) -> list[tuple[str, str]]:
     run, found = document["run"], document["collectives"]
     active = [row for row in document["ranks"] if row["span_ms"] > 0]
     busy = [row["compute_ms"] / row["span_ms"] for row in active]
-    facts = [("of the time computing", f"{sum(busy) / len(busy):.0%}" if busy else "–")]
+    facts = [("of the time computing", format_percent(sum(busy) / len(busy)) if busy else "–")]
     if run["step_time"]:
         facts.append(("median step", duration(run["step_time"]["median_ms"])))
         facts.append(("steps", str(run["steps"])))
@@ -277,7 +280,9 @@ def _show_names(document: ReportDocument) -> NamesPart | None:
         (
             [
                 row["name"],
-                Bar(f"{row['share']:.1%}", BAR_WIDTH_PX * max(row["share"] / widest, 0.0)),
+                Bar(
+                    format_percent(row["share"], 1), BAR_WIDTH_PX * max(row["share"] / widest, 0.0)
+                ),
                 f"{row['count']:,}",
                 duration(row["total_ms"]),
                 duration(row["mean_us"] / 1e3),
@@ -313,7 +318,7 @@ def _show_network(document: ReportDocument) -> NetworkPart | None:
         return None
     summary = (
         f"{found['matched']:,} matched, {found['unmatched']:,} not, by {found['method']} "
-        f"({found['confidence']:.0%} confidence)."
+        f"({format_percent(found['confidence'])} confidence)."
     )
     bandwidth = _make_table(
         ["collective", "ranks", "size", "count", "transfer", "bus", "groups", "slowest group"],
@@ -381,7 +386,8 @@ def _show_causes(document: ReportDocument) -> CausesPart | None:
     )
     path = document["critical_path"]
     shares = ", ".join(
-        f"{name} {ms / path['total_ms']:.0%}" for name, ms in path["by_activity"].items()
+        f"{name} {format_percent(ms / path['total_ms'])}"
+        for name, ms in path["by_activity"].items()
     )
     critical = f"The critical path: {shares}." if path["total_ms"] else ""
     if document["culprits"]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from marey.model.percentages import format_percent
 from marey.stats.intervals import Intervals, cover
 from marey.trace.graph.cost_graph import Delay, Floats, Ints
 from marey.trace.rank.activity import RankActivity, host_delay
@@ -150,7 +151,10 @@ def _common(situation: Situation, delay: Delay, waits: Floats) -> Proposal:
     limit, doubts = find_doubts(situation.activities if situation.graph.chained else (), delay)
     if share < BOUND_SHARE:
         limit = GUESS
-        doubts.append(f"{share:.0%} of the run: something to gain, hardly what the run is bound by")
+        doubts.append(
+            f"{format_percent(share)} of the run: something to gain, "
+            "hardly what the run is bound by"
+        )
     confidence, evidence = min(confidence, limit), (*evidence, *doubts)
     verdict = Verdict(
         kind=kind,
@@ -231,7 +235,8 @@ def state_pause(activities: Sequence[RankActivity], delay: Delay) -> str:
     doing = activity.recording.longest_pause_in if delay == Delay.HOST else ""
     return (
         f"one pause of {min(share, 1) * total / 1e6:.1f} ms{f' in {doing}' if doing else ''} is "
-        f"{min(share, 1):.0%} of it: the start of something, perhaps, rather than the run's pace"
+        f"{format_percent(min(share, 1))} of it: the start of something, perhaps, "
+        "rather than the run's pace"
     )
 
 

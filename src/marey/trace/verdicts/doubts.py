@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
+from marey.model.percentages import format_percent
 from marey.model.training.traces import EventKind
 from marey.stats.intervals import cover
 from marey.trace.rank.activity import BACKWARD_PHASE, RankActivity
@@ -231,7 +232,8 @@ def _doubt_stillness(
             still.append((part / span, one.rank))
     if still:
         share, rank = max(still)
-        yield f"rank {rank} computed nothing for {share:.0%} of its time, for several reasons"
+        part = format_percent(share)
+        yield f"rank {rank} computed nothing for {part} of its time, for several reasons"
 
 
 def _doubt_evenness(activities: Sequence[RankActivity], stages: Mapping[int, int]) -> Iterator[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from marey.model.percentages import format_percent
+
 # The ranks that are quoted; all of them stand in the table.
 MOST_RANKS = 4
 
@@ -27,7 +29,8 @@ class Figure:
     def words(self) -> str:
         """``rank 3: idle host 397.8 ms of 13335.8 ms (3 %)``."""
         part, span = self.part_ns / 1e6, self.span_ns / 1e6
-        return f"rank {self.rank}: {self.what} {part:.3f} ms of {span:.3f} ms ({self.share:.0%})"
+        of = f"{part:.3f} ms of {span:.3f} ms ({format_percent(self.share)})"
+        return f"rank {self.rank}: {self.what} {of}"
 
 
 def state_figures(figures: Sequence[Figure]) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 import type { ReactNode, RefObject } from "react";
 import { useContext, useLayoutEffect, useRef, useState } from "react";
+import { chooseClock, chosenClock, formatMoment } from "@/base/clock";
 import { usePathname } from "@/base/router";
 import { useTheme } from "@/base/theme";
 import { AccountMenu } from "@/base/ui/AccountMenu";
@@ -38,6 +39,7 @@ export function Nav() {
         >
           <div className={styles["menu"]}>
             <Entries entries={more} />
+            <ClockChoice />
           </div>
         </Popover>
       )}
@@ -45,6 +47,29 @@ export function Nav() {
   );
 }
 
+/** How moments are written, each choice in its own form. */
+function ClockChoice() {
+  const [now] = useState(() => Date.now());
+  const chosen = chosenClock();
+  return (
+    <fieldset className={styles["clock"]}>
+      <legend>{texts.datesAndTimes}</legend>
+      {CLOCKS.map((clock) => (
+        <label key={clock}>
+          <input
+            type="radio"
+            name="clock"
+            checked={clock === chosen}
+            onChange={() => chooseClock(clock)}
+          />
+          {formatMoment(now, clock)}
+        </label>
+      ))}
+    </fieldset>
+  );
+}
+
+const CLOCKS = ["locale", "iso"] as const;
 const NONE: ReadonlySet<string> = new Set();
 
 /** Return the paths of the links that did not fit on the first line of a bar. */

@@ -255,15 +255,9 @@ function StateCounts({ counts, set }: { counts: Record<string, number>; set: Set
 }
 
 function Heading({ column, state, set }: { column: Column; state: JobsState; set: Set }) {
-  const here = column.sort !== null && state.sort === column.sort;
+  const here = state.sort === column.sort;
   const figure = column.figure ? styles["figure"] : undefined;
   const sort = column.sort;
-  if (sort === null)
-    return (
-      <div role="columnheader" className={figure}>
-        {column.label}
-      </div>
-    );
   return (
     <div
       role="columnheader"

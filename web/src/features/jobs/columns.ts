@@ -10,8 +10,8 @@ export type JobTable = Document<"JobTable">;
 export interface Column {
   key: string;
   label: string;
-  /** The server's name of the order; columns without one are not sorted by. */
-  sort: string | null;
+  /** The server's name of the order. */
+  sort: string;
   width: number;
   figure: boolean;
   text: (row: JobRow) => string;
@@ -42,7 +42,7 @@ export function explain(column: Column, row: JobRow): string {
 function column(
   key: string,
   label: string,
-  sort: string | null,
+  sort: string,
   width: number,
   figure: boolean,
   text: (row: JobRow) => string,
@@ -51,7 +51,7 @@ function column(
 }
 
 export const COLUMNS: readonly Column[] = [
-  column("state", texts.state, "state", 84, false, (row) => stateWord(row.state)),
+  column("state", texts.state, "state", 96, false, (row) => stateWord(row.state)),
   column("workload", texts.job, "job", 72, false, (row) => row.workload),
   column("name", texts.name, "name", 140, false, (row) => row.name || "–"),
   column("user", texts.user, "user", 92, false, (row) => row.user || "–"),
@@ -59,21 +59,21 @@ export const COLUMNS: readonly Column[] = [
   column("partition", texts.partition, "partition", 84, false, (row) => row.partition || "–"),
   column("gpus", texts.gpus, "gpus", 52, true, (row) => count(row.gpus)),
   column("submitted", texts.submitted, "submitted", 150, false, (row) => formatTime(row.submit_ms)),
-  column("wait", texts.wait, "wait", 66, true, (row) => duration(row.wait_s)),
-  column("run", texts.run, "run", 66, true, (row) => duration(row.run_s)),
+  column("wait", texts.wait, "wait", 78, true, (row) => duration(row.wait_s)),
+  column("run", texts.run, "run", 78, true, (row) => duration(row.run_s)),
   column("gpu_hours", texts.gpuHours, "gpu_hours", 76, true, (row) => count(row.gpu_hours)),
-  column("util", texts.utilizationNow, null, 72, true, (row) =>
+  column("util", texts.utilizationNow, "util", 72, true, (row) =>
     row.util === null ? "–" : formatShare(Math.round(row.util) / 100),
   ),
   column("waste", texts.wasted, "waste", 98, true, (row) => count(row.wasted_gpu_hours)),
-  column("efficiency", texts.efficiency, null, 72, true, (row) => percent(row.efficiency)),
-  column("peers", texts.vsPeers, null, 68, true, againstPeers),
+  column("efficiency", texts.efficiency, "efficiency", 72, true, (row) => percent(row.efficiency)),
+  column("peers", texts.vsPeers, "peers", 68, true, againstPeers),
   column("findings", texts.findings, "findings", 66, true, (row) => count(row.findings)),
   column("started", texts.started, "started", 150, false, (row) => formatTime(row.start_ms)),
   column("ended", texts.ended, "ended", 150, false, (row) => formatTime(row.end_ms)),
-  column("experiment", texts.experiment, null, 130, false, (row) => row.experiment || "–"),
-  column("gpu_model", texts.gpuType, null, 120, false, (row) => row.gpu_model || "–"),
-  column("reason", texts.reason, null, 160, false, (row) => row.reason || "–"),
+  column("experiment", texts.experiment, "experiment", 130, false, (row) => row.experiment || "–"),
+  column("gpu_model", texts.gpuType, "gpu_type", 120, false, (row) => row.gpu_model || "–"),
+  column("reason", texts.reason, "reason", 160, false, (row) => row.reason || "–"),
 ];
 
 export const USUAL = [

@@ -95,7 +95,9 @@ export function Overview({
             </div>
           )}
           <main className={styles["stage"]}>
-            <Canvas />
+            <div className={styles["picture"]}>
+              <Canvas />
+            </div>
             {(!panel || wall) && <Legend floating />}
             {!wall && <ZoomButtons />}
             <Emptiness />

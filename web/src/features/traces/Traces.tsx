@@ -125,6 +125,7 @@ function RunTable({
   onResume: (run: RunSummary) => void;
 }) {
   const [sort, setSort] = useState<{ key: SortKey; descending: boolean } | null>(null);
+  const mayAct = useMay("contribute");
   if (runs.length === 0) return <p role="status">{texts.noRunMatches}</p>;
   const ordered = sort
     ? sortRows(
@@ -157,7 +158,7 @@ function RunTable({
                 </button>
               </th>
             ))}
-            <th>{texts.actions}</th>
+            {mayAct && <th>{texts.actions}</th>}
           </tr>
         </thead>
         <tbody>
@@ -186,16 +187,16 @@ function RunLine({ run, onResume }: { run: RunSummary; onResume: (run: RunSummar
       </td>
       <td className={pageStyles["figure"]}>{run.ranks > 0 ? formatCount(run.ranks) : "–"}</td>
       <td className={pageStyles["figure"]}>{run.steps > 0 ? formatCount(run.steps) : "–"}</td>
-      <td className={pageStyles["figure"]}>{formatBytes(run.bytes)}</td>
+      <td className={pageStyles["figure"]}>{run.bytes > 0 ? formatBytes(run.bytes) : "–"}</td>
       <td>
         <Outcome run={run} />
       </td>
       <td className={styles["time"]}>{formatTime(run.start_ms ?? run.created_ms)}</td>
-      <td>
-        <Permitted to="contribute">
+      <Permitted to="contribute">
+        <td>
           <Actions run={run} onResume={onResume} />
-        </Permitted>
-      </td>
+        </td>
+      </Permitted>
     </tr>
   );
 }

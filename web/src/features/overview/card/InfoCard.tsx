@@ -229,15 +229,20 @@ function Facts({
   timeMs: number;
 }) {
   const rows: [string, ReactNode][] = [];
+  const inUse = summary.states.length === 1 && summary.states[0]?.[0] === "allocated";
   for (const [field, label, many] of FACTS) {
     const values = summary.values.get(field) ?? [];
     if (values.length === 0) continue;
+    const [[first, count]] = values;
     rows.push([
-      label,
-      values.length === 1 ? (
-        <FactLink field={field} value={values[0][0]} />
-      ) : (
+      // Of GPUs that work: their host lets nothing new in and why.
+      field === "reason" && inUse ? texts.hostDraining : label,
+      values.length > 1 ? (
         `${formatCount(values.length)} ${many}`
+      ) : field === "reason" && count < summary.gpus ? (
+        texts.ofAllGpus(first, formatCount(count), formatCount(summary.gpus))
+      ) : (
+        <FactLink field={field} value={first} />
       ),
     ]);
   }

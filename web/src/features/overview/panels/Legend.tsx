@@ -31,12 +31,16 @@ import { overviewTexts as texts } from "@/texts";
 const WIDTH = 264;
 const HEIGHT = 44;
 
+const NARROW = "(width < 640px)";
+
 /** The legend: what colour means, how many units have it, and a brush that filters by it. */
 export function Legend({ floating }: { floating: boolean }) {
   const legend = useOverview((state) => state.drawn?.legend ?? null);
   const colour = useOverview((state) => state.view.colour);
   const options = useAttributeOptions();
   const { attributes } = useShared();
+  // Over a small canvas only its head, which still says what colour means.
+  const [open, setOpen] = useState(() => !floating || !matchMedia(NARROW).matches);
   const choose = (by: string) => {
     const attribute = attributes.get(by);
     edit({
@@ -73,9 +77,17 @@ export function Legend({ floating }: { floating: boolean }) {
             <ColourSettings legend={legend} colour={colour} edit={edit} />
           </Popover>
         )}
+        {floating && (
+          <IconButton
+            icon={open ? "down" : "chevron_up"}
+            label={open ? texts.hideLegend : texts.showLegend}
+            aria-expanded={open}
+            onClick={() => setOpen(!open)}
+          />
+        )}
       </header>
-      {legend?.kind === "number" && <Histogram legend={legend} />}
-      {legend?.kind === "text" && <Categories legend={legend} />}
+      {open && legend?.kind === "number" && <Histogram legend={legend} />}
+      {open && legend?.kind === "text" && <Categories legend={legend} />}
     </section>
   );
 }

@@ -140,7 +140,7 @@ def judge_throttled_gpu(signals: Signals) -> Iterator[Claim]:
         kind=FaultKind.THROTTLED_GPU,
         rows=rows,
         span=signals.columns_of(first, last),
-        summary="Clocks are held down by heat or power; the other ranks wait for this GPU.",
+        summary="Clocks are throttled by heat or power; the other ranks wait for this GPU.",
         evidence=tuple(evidence),
         confidence=0.95,
         lost=1.0 - share,

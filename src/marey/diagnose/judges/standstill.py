@@ -142,7 +142,7 @@ def judge_idle_session(signals: Signals) -> Iterator[Claim]:
         kind=FaultKind.IDLE_SESSION,
         rows=np.ones(signals.count, bool),
         span=(0, len(signals.matrix.time_ms)),
-        summary="The GPUs are held but hardly ever used.",
+        summary="The GPUs are allocated but hardly ever used.",
         evidence=(
             Evidence(
                 "share of time in use", 100 * float(busy.max()), 100 * SESSION_BUSY_SHARE, "%"

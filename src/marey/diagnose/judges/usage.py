@@ -223,7 +223,7 @@ def judge_underused(signals: Signals) -> Iterator[Claim]:
         kind=FaultKind.UNDERUSED,
         rows=rows,
         span=(signals.begin, len(signals.matrix.time_ms)),
-        summary="The GPUs are busy all the time, but with little of what they can do.",
+        summary="Utilization is high but SM activity is low: the kernels use little of each GPU.",
         evidence=tuple(evidence),
         confidence=confidence,
         lost=0.5,

@@ -88,7 +88,7 @@ def judge_slow_gpu(signals: Signals) -> Iterator[Claim]:
         kind=FaultKind.SLOW_GPU,
         rows=slow,
         span=signals.columns_of(first, last),
-        summary="This GPU needs longer for the same work at full clocks; all others wait for it.",
+        summary="This GPU takes longer for the same work at full clocks; all others wait for it.",
         evidence=tuple(evidence),
         confidence=0.93,
         lost=1.0 - min(1.0, others / own),

@@ -3,7 +3,7 @@ import { useState } from "react";
 import type { Document } from "@/api/documents";
 import { getJson } from "@/api/client";
 import { entityAddress } from "@/base/addresses";
-import { formatCount, formatDuration, formatTime } from "@/base/format";
+import { formatCount, formatDuration, formatShare, formatTime } from "@/base/format";
 import { Choice } from "@/base/ui/controls";
 import { Figures } from "@/base/ui/Figures";
 import { PageHead } from "@/base/ui/PageHead";
@@ -118,7 +118,7 @@ function Body({ page }: { page: Page }) {
 }
 
 type Format = (value: number) => string;
-const percent: Format = (value) => `${String(Math.round(value * 100))} %`;
+const percent: Format = formatShare;
 const span: Format = (seconds) => (seconds < 1 ? "0" : formatDuration(seconds));
 
 function Waits({ page }: { page: Page }) {

@@ -12,6 +12,8 @@ import {
   workloadAddress,
 } from "@/base/addresses";
 import { formatCount, formatDuration, formatTime, stateWord } from "@/base/format";
+import type { Span } from "@/features/workload/life";
+import { joinSpans, startAt } from "@/features/workload/life";
 import { SiteLinks } from "@/base/ui/SiteLinks";
 import { PageLink } from "@/base/ui/PageLink";
 import pageStyles from "@/base/ui/page.module.css";
@@ -120,23 +122,6 @@ function knownUntil(row: Row): number {
   return (row.submit_ms ?? 0) + (row.wait_s ?? 0) * 1000;
 }
 
-interface Span {
-  state: string;
-  from: number;
-  to: number;
-}
-
-/** A state that only changed its reason or priority is one state. */
-function joinSpans(spans: readonly Span[]): Span[] {
-  const joined: Span[] = [];
-  for (const span of spans) {
-    const last = joined.at(-1);
-    if (last?.state === span.state) last.to = Math.max(last.to, span.to);
-    else joined.push({ ...span });
-  }
-  return joined;
-}
-
 /** What the scheduler says of the time before the first recorded state. */
 function beforeRecording({ states }: WorkloadRecord, row: Row): Span[] {
   if (row?.submit_ms === null || row?.submit_ms === undefined || states.length === 0) return [];
@@ -151,7 +136,7 @@ function beforeRecording({ states }: WorkloadRecord, row: Row): Span[] {
 /** The states of a job one after another, as wide as they were long. */
 function Life({ workload, row }: { workload: WorkloadRecord; row: Row }) {
   const now = knownUntil(row);
-  const spans = joinSpans([
+  const polled = joinSpans([
     ...beforeRecording(workload, row),
     ...workload.states
       .filter((one) => one.state === "pending" || one.state === "running")
@@ -162,6 +147,7 @@ function Life({ workload, row }: { workload: WorkloadRecord; row: Row }) {
       }))
       .filter((one) => one.to > one.from),
   ]);
+  const spans = startAt(polled, row?.start_ms ?? null);
   const total = spans.reduce((sum, one) => sum + one.to - one.from, 0);
   if (total <= 0) return null;
   const words = spans

@@ -13,9 +13,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from marey.model.metrics import catalogue
-from marey.model.percentages import format_percent
 from marey.model.system.html_templates import Filters, open_template
 from marey.model.system.page_code import Drawing, write_page_data
+from marey.model.system.percentages import format_percent
 
 if TYPE_CHECKING:
     from jinja2 import Template

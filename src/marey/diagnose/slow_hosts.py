@@ -8,7 +8,7 @@ from dataclasses import replace
 from marey.diagnose.diagnosis import Diagnosis
 from marey.diagnose.findings import Evidence
 from marey.diagnose.matrix import WorkloadMatrix
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 
 _MOST_NAMED = 3
 

@@ -11,7 +11,7 @@ from marey.app.traces.callgraphs import LoadOptions, load_graphs
 from marey.callgraph.graphs import CallGraphs, combine, unite_made
 from marey.callgraph.makers.hatchet import read_frame_object
 from marey.callgraph.profiles import ProfileInfo
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 
 
 def load(

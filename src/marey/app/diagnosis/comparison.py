@@ -25,7 +25,7 @@ from marey.model.errors import InvalidInput
 from marey.model.faults import NOT_FAULTS
 from marey.model.metrics import catalogue
 from marey.model.names import DEFAULT_CLUSTER
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 
 # Changes smaller than this are not worth a sentence.
 LEAST_CHANGE = 0.05

@@ -123,7 +123,9 @@ class AskJobs:
         util = read_live_utilization(workspace, self.cluster)
         groups = workspace.find_peer_groups(self.cluster)
         now_ms = workspace.now_ms()
-        query = self._make_query(now_ms, make_figures(self.sort, found, util, groups, now_ms))
+        query = self._make_query(
+            now_ms, make_figures(self.sort, found, util=util, groups=groups, now_ms=now_ms)
+        )
         by_state = workspace.store.count_workloads(replace(query, states=()))
         rows = []
         for record in workspace.workloads(query).to_pylist():
@@ -169,6 +171,7 @@ def group_by_workload(findings: Iterable[Finding]) -> dict[str, list[Finding]]:
 def make_figures(
     sort: str,
     found: Mapping[str, Sequence[Finding]],
+    *,
     util: Mapping[str, float],
     groups: Mapping[tuple[str, int], SizeEfficiency],
     now_ms: int,

@@ -20,7 +20,7 @@ from marey.callgraph.graphs import CallGraphs, unite
 from marey.callgraph.profiles import Profile
 from marey.callgraph.trees import depths
 from marey.model.errors import InvalidInput, shown
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.stats.significance import (
     FEWEST_SAMPLES,
     SIGNIFICANCE,

@@ -13,7 +13,7 @@ from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, ask_place, span_of
 from marey.diagnose.report import counted, describe_unjudged, evidence_text
 from marey.model.errors import InvalidInput, shown
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.model.times import parse_time
 
 DESCRIPTION = """\

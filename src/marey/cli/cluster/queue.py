@@ -26,7 +26,7 @@ from marey.app.queue.what_if_store import AskPolicy
 from marey.cli.output import Output
 from marey.cli.store_arguments import add_span, add_store, answer_of, as_table, span_of
 from marey.model.errors import InvalidInput
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 
 DESCRIPTION = """\
 Waiting jobs: who is ahead, when jobs start, what is free, what another policy would change.

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from marey.cli.training.trace_text import printable
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 
 MOST_ROWS = 25
 LONGEST_NAME = 70

@@ -11,7 +11,7 @@ from marey.cli.output import Output
 from marey.cli.store_arguments import add_store
 from marey.compare.comparison import compare_runs
 from marey.compare.comparison_documents import TrainingComparison, TrainingFigure
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 
 DESCRIPTION = """\
 Compare training runs: throughput, time per step, memory, communication, scaling, loss over time

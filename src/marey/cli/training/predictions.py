@@ -14,7 +14,7 @@ from marey.cli.training.prediction_files import open_book
 from marey.cli.training.replay import add_model_arguments, read_model
 from marey.cli.training.trace_text import printable
 from marey.model.errors import InvalidInput
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.replay.verification import measured_step, score_predictions
 
 DESCRIPTION = """\

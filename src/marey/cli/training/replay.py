@@ -13,7 +13,7 @@ from marey.app.traces.what_if.replays import OpenReplay
 from marey.cli.output import Output
 from marey.cli.training.prediction_files import score_by_run
 from marey.model.errors import InvalidInput
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.replay.chakra_export import export_chakra
 from marey.replay.memory_profile import read_memory
 from marey.replay.model import ReplayModel, replay_model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.trace.report.report_html import culprits, notable
 from marey.trace.report.report_types import NoteRecord, RankColumn, ReportDocument
 from marey.trace.report.verdict_words import (

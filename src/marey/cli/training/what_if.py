@@ -18,7 +18,7 @@ from marey.cli.training.replay import (
     read_opened,
 )
 from marey.model.errors import InvalidInput, shown
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.replay.changes import WORDS
 from marey.replay.memory_profile import read_memory
 from marey.replay.model import Prediction, ReplayModel

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.trace.report.verdict_words import duration
 
 # Parts of a rank's time, in the order they are stacked; colours told apart without red and green.

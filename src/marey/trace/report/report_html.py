@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from marey.model.percentages import format_percent
 from marey.model.system.html_templates import open_template, read_template
 from marey.model.system.page_code import Drawing, write_page_data
+from marey.model.system.percentages import format_percent
 from marey.trace.report.report_charts import area, draw_stacked_bars, legend, step_columns
 from marey.trace.report.report_types import RankColumn, RankRecord, ReportDocument
 from marey.trace.report.verdict_words import (

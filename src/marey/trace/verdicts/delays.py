@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.stats.intervals import Intervals, cover
 from marey.trace.graph.cost_graph import Delay, Floats, Ints
 from marey.trace.rank.activity import RankActivity, host_delay

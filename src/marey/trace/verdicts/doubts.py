@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 from marey.model.training.traces import EventKind
 from marey.stats.intervals import cover
 from marey.trace.rank.activity import BACKWARD_PHASE, RankActivity
@@ -232,8 +232,8 @@ def _doubt_stillness(
             still.append((part / span, one.rank))
     if still:
         share, rank = max(still)
-        part = format_percent(share)
-        yield f"rank {rank} computed nothing for {part} of its time, for several reasons"
+        nothing = format_percent(share)
+        yield f"rank {rank} computed nothing for {nothing} of its time, for several reasons"
 
 
 def _doubt_evenness(activities: Sequence[RankActivity], stages: Mapping[int, int]) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from marey.model.percentages import format_percent
+from marey.model.system.percentages import format_percent
 
 # The ranks that are quoted; all of them stand in the table.
 MOST_RANKS = 4

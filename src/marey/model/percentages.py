@@ -1,8 +1,0 @@
-"""Shares as people read them: one form on pages, in reports and in the terminal."""
-
-from __future__ import annotations
-
-
-def format_percent(share: float, digits: int = 0) -> str:
-    """Return a share (0-1) in percent, such as ``28 %``."""
-    return f"{100 * share:.{digits}f} %"

@@ -88,6 +88,26 @@ def test_a_fitted_view_stays_fitted_when_a_panel_opens(overview: Overview) -> No
     assert page.evaluate(camera) == fitted
 
 
+@pytest.mark.parametrize("width", [420, 1440])
+def test_nothing_lies_over_the_units(overview: Overview, width: int) -> None:
+    page = overview.page
+    page.set_viewport_size({"width": width, "height": 820})
+    overview.open("?panel=0" if width == 420 else "")
+    canvas = page.get_by_test_id("canvas").bounding_box()
+    others = [page.get_by_role("group", name="Zoom")]
+    if width == 420:
+        others.append(page.get_by_role("region", name="Colour"))
+    for other in others:
+        box = other.bounding_box()
+        assert canvas is not None
+        assert box is not None
+        beside = box["x"] >= canvas["x"] + canvas["width"] - 0.5
+        assert beside or box["y"] >= canvas["y"] + canvas["height"] - 0.5
+    if width == 420:
+        page.get_by_role("button", name="Show legend").click()
+        page.get_by_role("button", name="Hide legend").wait_for()
+
+
 @pytest.mark.parametrize("width", [420, 1440, 2560])
 def test_no_page_is_wider_than_the_window(overview: Overview, demo: Demo, width: int) -> None:
     page = overview.page
@@ -167,6 +187,11 @@ def test_times_are_written_one_way_everywhere(overview: Overview, demo: Demo) ->
     page.goto(overview.url + "/findings?state=all")
     page.wait_for_selector("[data-testid=findings] li")
     assert has_iso_times(page, "[data-testid=findings] li")
+    page.get_by_role("button", name="More", exact=True).click()
+    with page.expect_navigation():
+        page.get_by_role("radio").first.click()
+    page.wait_for_selector("[data-testid=findings] li")
+    assert not has_iso_times(page, "[data-testid=findings] li")
 
 
 def has_iso_times(page: Any, where: str) -> bool:

@@ -34,6 +34,22 @@ def test_a_page_that_does_not_exist_says_so_and_leads_back(overview: Overview) -
     page.wait_for_selector("[data-testid=canvas]")
 
 
+def test_a_page_whose_code_does_not_come_keeps_the_navigation_and_comes_back(
+    overview: Overview,
+) -> None:
+    page = overview.open().page
+    missing = ("**/assets/Findings-*.js", "**/healthz")
+    for address in missing:
+        page.route(address, lambda route: route.abort())
+    pages = page.get_by_role("navigation", name="Pages")
+    pages.get_by_role("link", name="Findings").click()
+    page.get_by_text("The server is not responding. Retrying…").wait_for()
+    assert pages.get_by_role("link", name="Jobs").is_visible()
+    for address in missing:
+        page.unroute(address)
+    page.get_by_role("heading", name="Findings", exact=True).wait_for()
+
+
 def test_on_paper_a_page_is_light_and_keeps_its_words(overview: Overview) -> None:
     page = overview.page
     colour = "getComputedStyle(document.body).getPropertyValue('--text').trim()"

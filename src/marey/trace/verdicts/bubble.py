@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from marey.model.system.percentages import format_percent
 from marey.trace.graph.cost_graph import NodeKind
 from marey.trace.results import Verdict, VerdictKind
 from marey.trace.verdicts.situation import Situation
@@ -38,7 +39,7 @@ def find_bubble(situation: Situation) -> Verdict | None:
         confidence=round(CONFIDENCE * situation.match_confidence * parallelism.confidence, 3),
         evidence=(
             f"even if transfers took no time, {stages} stages would wait for each other for "
-            f"{bubble / 1e6:.1f} ms, {share:.0%} of the run",
+            f"{bubble / 1e6:.1f} ms, {format_percent(share)} of the run",
             *_compare_theory(stages, batches, bubble / needed, parallelism.schedule),
             f"with twice as many micro-batches{f' ({2 * batches})' if batches else ''}, or two "
             f"model chunks on each rank (interleaved), about half of it: {half / 1e6:.1f} ms",
@@ -60,5 +61,5 @@ def _compare_theory(stages: int, batches: int, measured: float, schedule: str) -
     share = (stages - 1) / (batches + stages - 1)
     return (
         f"{batches} micro-batches through {stages} equal stages ({schedule}) leave a pipeline "
-        f"empty for {share:.0%} of its time; here it is {measured:.0%}",
+        f"empty for {format_percent(share)} of its time; here it is {format_percent(measured)}",
     )

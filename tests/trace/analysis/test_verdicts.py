@@ -89,8 +89,8 @@ def test_a_healthy_pipeline_is_told_how_long_it_stands_empty(stages: int, batche
     assert verdict.kind == VerdictKind.PIPELINE_BUBBLE
     theory = (stages - 1) / (batches + stages - 1)
     said = next(line for line in verdict.evidence if "equal stages" in line)
-    assert f"empty for {theory:.0%}" in said
-    measured = int(said.rpartition("here it is ")[2].rstrip("%")) / 100
+    assert f"empty for {100 * theory:.0f} %" in said
+    measured = int(said.rpartition("here it is ")[2].rstrip(" %")) / 100
     assert measured == pytest.approx(theory, abs=0.06)
     assert f"({2 * batches})" in verdict.evidence[-1]
 

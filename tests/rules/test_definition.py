@@ -45,7 +45,7 @@ def test_a_rule_file_is_read_with_thresholds_and_overrides() -> None:
         (("enabled = false", 'enabled = "no"'), "true or false"),
         (('low = "5%"', 'lwo = "5%"'), "did you mean 'low'"),
         (("[[rule]]", "[[rules]]"), "tables only"),
-        (('id = "low"', "id = "), "not TOML"),
+        (('id = "low"', "id = "), "not valid TOML"),
         (('partition = "debug"', ""), "a partition or a project"),
     ],
 )
@@ -74,3 +74,13 @@ def test_ten_thousand_rules_are_read() -> None:
         for i in range(10_000)
     )
     assert len(parse_rules(text)) == 10_000
+
+
+def test_a_wrong_rule_is_named_with_the_line_where_it_begins() -> None:
+    text = (
+        '# Ours\n[[rule]]\nid = "a"\nwhen = "util > 3%"\n\n[[rule]]\nid = "b"\nwhen = "utl > 3%"\n'
+    )
+    with pytest.raises(InvalidInput, match=r"^own\.toml, line 6: own\.toml\[2\]\.when: .*utl"):
+        parse_rules(text, "own.toml")
+    with pytest.raises(InvalidInput, match=r"own\.toml: not valid TOML"):
+        parse_rules("when =", "own.toml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -12,6 +11,7 @@ from typing import Any, TypeVar
 
 from marey.model.errors import InvalidInput, shown, unknown
 from marey.model.faults import FaultKind
+from marey.model.settings.toml_lines import TomlFile, parse_toml
 from marey.model.times import MINUTE_MS, format_duration, parse_duration
 from marey.rules.language.expressions import Clause
 from marey.rules.language.json_form import parse_clause
@@ -164,19 +164,24 @@ def _write_override(override: Override) -> dict[str, Any]:
 def parse_rules(text: str, name: str = "rules") -> list[Rule]:
     """Parse the rules of one TOML text, all or none.
 
-    Errors name the rule and, in ``when``, the place.
+    Errors name the line where the rule begins, the rule and, in ``when``, the place.
     """
-    try:
-        document = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"{name} is not TOML: {error}.") from None
+    file = parse_toml(name, text)
+    document = file.document
     entries = document.get("rule")
     if set(document) != {"rule"} or not isinstance(entries, list):
         raise _make_error(name, sorted(document), "[[rule]] tables only")
     if len(entries) > RULES_LIMIT:
         raise InvalidInput(f"{name} holds {len(entries)} rules; allowed: {RULES_LIMIT}.")
-    rules = [parse_document(entry, f"{name}[{i + 1}]") for i, entry in enumerate(entries)]
-    return unique(rules, name)
+    return unique([_parse_entry(file, i, entry) for i, entry in enumerate(entries)], name)
+
+
+def _parse_entry(file: TomlFile, index: int, entry: Any) -> Rule:
+    try:
+        return parse_document(entry, f"{file.name}[{index + 1}]")
+    except InvalidInput as error:
+        error.args = (f"{file.name}, line {file.line(('rule', index))}: {error}",)
+        raise
 
 
 def unique(rules: Iterable[Rule], name: str) -> list[Rule]:

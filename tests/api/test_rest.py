@@ -315,7 +315,9 @@ def test_a_moment_that_is_none_is_refused_in_one_sentence(
 
 
 def test_a_server_without_simulation_says_so(client: TestClient) -> None:
-    problem(client.get("/api/v1/simulation"), 404)
+    answer = client.get("/api/v1/simulation")
+    assert (answer.status_code, answer.json()) == (200, None)
+    problem(client.put("/api/v1/simulation", json={"policy": "fifo"}), 404)
 
 
 def test_background_work_can_be_watched_and_cancelled(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -111,19 +112,57 @@ def wait_for_values(demo: Demo) -> None:
     )
 
 
+class Complaints(list[str]):
+    """What a page's scripts and its console complained about, but for what a journey provokes."""
+
+    def __init__(self, page: Any) -> None:
+        super().__init__()
+        self._provoked: list[re.Pattern[str]] = [re.compile("GL Driver Message")]
+        page.on("pageerror", lambda error: self.append(str(error)))
+        page.on("console", self._note)
+
+    def permit(self, *patterns: str) -> None:
+        """Declare what the journey provokes on purpose: the refusal's words, a space, its address.
+
+        Chromium's console says of a request that failed, "… responded with a status of 422 (…)".
+        """
+        self._provoked += [re.compile(pattern) for pattern in patterns]
+        self[:] = [said for said in self if not self._is_provoked(said)]
+
+    def _note(self, message: Any) -> None:
+        if message.type != "error":
+            return
+        said = f"{message.text} {message.location.get('url', '')}"
+        if not self._is_provoked(said):
+            self.append(said)
+
+    def _is_provoked(self, said: str) -> bool:
+        return any(pattern.search(said) for pattern in self._provoked)
+
+
 class Overview:
     """What a person does and sees on the overview, in words."""
 
     def __init__(self, page: Any, url: str) -> None:
         self.page = page
         self.url = url
-        self.errors: list[str] = []
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.errors = Complaints(page)
 
     def open(self, query: str = "") -> Overview:
         self.page.goto(f"{self.url}/{query}")
         self.wait_drawn()
         return self
+
+    def follow(self, name: str) -> None:
+        """Go to another page by its name; what has no room in the navigation is in its menu."""
+        bar = self.page.get_by_role("navigation", name="Pages")
+        link = bar.get_by_role("link", name=name, exact=True)
+        if not link.count():
+            bar.get_by_role("button", name="More").click()
+            link = self.page.get_by_role("dialog", name="More pages").get_by_role(
+                "link", name=name, exact=True
+            )
+        link.click()
 
     def wait_drawn(self) -> None:
         self.page.wait_for_selector("[data-testid=canvas][data-layout-ms]")
@@ -210,7 +249,7 @@ def moving_overview(browser: Any, demo: Demo) -> Iterator[Overview]:
 def open_window(
     browser: Any, demo: Demo, *, as_owner: bool = True, **context_options: Any
 ) -> Iterator[Overview]:
-    """A fresh window; a script error fails the journey."""
+    """A fresh window; an error of a script or in the console fails the journey."""
     options = {"viewport": {"width": 1200, "height": 720}, "color_scheme": "dark"}
     context = browser.new_context(**{**options, **context_options})
     context.set_default_timeout(PATIENCE_S * 1000)

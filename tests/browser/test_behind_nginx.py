@@ -11,6 +11,7 @@ import pytest
 from marey.api.reverse_proxy import make_proxy_rules
 from tests.api.conftest import SmallService
 from tests.api.running import running
+from tests.browser.conftest import Complaints
 from tests.deploy.nginx_rig import nginx_in_front
 
 
@@ -36,8 +37,7 @@ def test_the_app_works_below_a_path_of_nginx(
         with nginx_in_front(program, folder, port) as (url, _):
             context = browser.new_context(ignore_https_errors=True)
             page = context.new_page()
-            errors: list[str] = []
-            page.on("pageerror", lambda error: errors.append(str(error)))
+            errors = Complaints(page)
             page.on(
                 "response",
                 lambda answer: (
@@ -56,6 +56,5 @@ def test_the_app_works_below_a_path_of_nginx(
             page.go_back()
             page.wait_for_selector("[data-testid=canvas][data-layout-ms]")
             assert urlsplit(page.url).path == "/marey/"
-            # This cluster is not simulated, which the app finds out by asking.
-            assert [e for e in errors if not e.endswith("/marey/api/v1/simulation")] == []
+            assert errors == []
             context.close()

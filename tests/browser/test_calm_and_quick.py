@@ -44,6 +44,7 @@ def test_the_first_page_is_small_and_fetches_nothing_three_times(
 
 def test_what_is_refused_is_asked_once(overview: Overview, demo: Demo) -> None:
     page, refused = overview.page, list[str]()
+    overview.errors.permit("status of 404 .*no-such-job")
     page.on("response", lambda answer: refused.append(answer.url) if answer.status == 404 else None)
     page.goto(overview.url + "/workload?id=no-such-job")
     page.get_by_text("no-such-job").first.wait_for()

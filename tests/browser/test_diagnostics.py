@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -143,6 +144,10 @@ def test_case_7_2_biased_load_from_the_overview_to_the_guilty_gpus(
     diagnostics.window.wait_until(
         lambda: diagnostics.lines()[0] == 8 and diagnostics.lines()[1] > 0, "lines and lit times"
     )
+    # The brush stays where it was drawn and says what is in it.
+    said = page.get_by_test_id("brushed").inner_text()
+    assert re.search(r"\d+ outliers? on 8 GPUs selected", said), said
+    assert page.get_by_test_id("brush").bounding_box()["width"] > 20
     # Zoom on the timeline: the histograms of the window still cluster alike.
     diagnostics.drag("[data-testid=timeline] .u-over", (0.4, 0.5), (0.75, 0.5))
     page.wait_for_selector("[data-testid=window]")
@@ -181,6 +186,22 @@ def test_gpus_are_selected_by_click_range_node_and_keyboard(
     diagnostics.window.wait_until(lambda: diagnostics.lines()[0] == 1, "one GPU by keyboard")
 
 
+def test_a_plot_is_named_by_its_gpu_and_a_brush_is_given_up(
+    diagnostics: Diagnostics, site: Site
+) -> None:
+    page = diagnostics.open(site.biased).page
+    multiples = page.locator("[data-testid=multiples]")
+    multiples.hover(position={"x": 30, "y": 30})
+    first = sorted(site.guilty)[0]
+    page.get_by_test_id("gpus-part").get_by_text(first).first.wait_for()
+    page.wait_for_selector("[data-testid=outlier-count]")
+    diagnostics.drag("[data-testid=scatter]", (0.86, 0.03), (0.985, 0.84))
+    page.get_by_test_id("brushed").wait_for()
+    page.get_by_test_id("brushed").get_by_role("button", name="Clear").click()
+    page.get_by_test_id("brush").wait_for(state="detached")
+    diagnostics.window.wait_until(lambda: diagnostics.lines() == (0, 0), "nothing lit")
+
+
 def test_the_number_of_clusters_follows_the_slider(diagnostics: Diagnostics, site: Site) -> None:
     page = diagnostics.open(site.biased).page
     page.get_by_label("Clusters (or click the dendrogram)").fill("4")
@@ -216,6 +237,7 @@ def test_a_workload_without_a_picture_gets_a_clear_page(
         "unknown": ("<b>no</b>", "There is no workload '<b>no</b>'"),
         "none": ("", "No workload selected"),
     }[which]
+    diagnostics.window.errors.permit("status of 404 ")
     diagnostics.page.goto(f"{site.server.url}/workload?id={workload}")
     diagnostics.page.wait_for_selector("[data-testid=notice]")
     assert said in diagnostics.page.inner_text("[data-testid=notice]")

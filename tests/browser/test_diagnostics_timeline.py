@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.app.diagnosis.test_diagnosis_cases import CASES, inventory, samples
-from tests.browser.conftest import Demo, open_window
+from tests.browser.conftest import Complaints, Demo, open_window
 from tests.browser.test_diagnostics import Diagnostics, serve
 from tests.waiting import PATIENCE_S
 
@@ -114,9 +115,8 @@ def test_a_report_draws_itself_from_its_own_file(
     page = browser.new_page()
     page.set_default_timeout(PATIENCE_S * 1000)
     asked: list[str] = []
-    wrong: list[str] = []
+    wrong = Complaints(page)
     page.on("request", lambda request: asked.append(request.url))
-    page.on("pageerror", lambda error: wrong.append(str(error)))
     page.goto(path.as_uri())
     page.wait_for_selector("html[data-drawn='1']")
     assert asked == [path.as_uri()], "nothing is loaded from outside"
@@ -238,6 +238,25 @@ def test_a_difficult_workload_is_drawn_all_the_same(diagnostics: Diagnostics, ca
 def live(browser: Any, demo: Demo) -> Iterator[Diagnostics]:
     for window in open_window(browser, demo, reduced_motion="reduce"):
         yield Diagnostics(window)
+
+
+def test_an_earlier_run_of_the_same_experiment_is_picked_for_comparison(
+    live: Diagnostics, demo: Demo
+) -> None:
+    rows = demo.get("/jobs?limit=1000&state=running")["rows"]
+    rows += demo.get("/jobs?limit=1000&state=completed")["rows"]
+    runs = Counter((row["experiment"], row["user"]) for row in rows if row["experiment"])
+    own = next(row for row in rows if runs[row["experiment"], row["user"]] > 1)
+    page = live.open(own["workload"]).page
+    picker = page.get_by_label("Runs of this name or experiment")
+    picker.wait_for()
+    other = picker.locator("option").nth(1).get_attribute("value") or ""
+    assert other not in ("", own["workload"])
+    picker.select_option(other)
+    sides = page.get_by_test_id("sides")
+    sides.locator("tbody tr").first.wait_for()
+    assert other in sides.inner_text()
+    assert page.locator("[data-testid=life] svg rect").count() >= 1
 
 
 def test_many_gpus_have_a_line_each_get_denser_and_move_on_until_held(

@@ -30,8 +30,9 @@ def test_an_attribute_is_dragged_into_the_hierarchy_and_a_layer_out_of_it(
     overview.wait_until(
         lambda: overview.layers() == ["partition", "rack", "host"], "the new layer on top"
     )
+    # Near its upper edge: its middle may lie below the window.
     page.get_by_test_id("layer-rack").locator("[data-grip]").drag_to(
-        page.get_by_test_id("add-layer")
+        page.get_by_test_id("add-layer"), target_position={"x": 40, "y": 6}
     )
     overview.wait_until(lambda: overview.layers() == ["partition", "host"], "the layer removed")
 

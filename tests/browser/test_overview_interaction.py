@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.browser.conftest import GPUS, Demo, Overview
 
 
@@ -142,6 +144,77 @@ def test_a_click_on_a_label_opens_the_groups_card_and_more_can_be_added(
     page.get_by_test_id("card").wait_for(state="detached")
 
 
+def test_the_card_of_a_group_lists_its_workloads_worst_first_and_what_one_can_do(
+    overview: Overview,
+) -> None:
+    page = overview.open("?view=workloads").page
+    overview.wait_until(lambda: measured_gpus(overview), "values on the canvas")
+    overview.hold()
+    rows = page.evaluate('window.marey.rows(["project", "workload", "util"])')
+    jobs: dict[str, dict[str, list[float | None]]] = {}
+    for project, workload, util in rows:
+        if workload:
+            jobs.setdefault(project, {}).setdefault(workload, []).append(util)
+    # The group of the most jobs, at its name.
+    group = max(overview.groups(1), key=lambda one: len(jobs.get(one["name"], ())))
+    camera = page.evaluate("window.marey.camera()")
+    box = page.get_by_test_id("canvas").bounding_box()
+    x = box["x"] + (group["x"] - camera["x"]) * camera["scale"] + 12
+    y = box["y"] + (group["y"] - camera["y"]) * camera["scale"] + 6
+    page.mouse.click(x, y)
+    worst = page.get_by_test_id("worst")
+    worst.wait_for()
+    assert group["name"] in overview.card()
+    links = worst.get_by_role("link").all()
+    shown = [(link.get_attribute("href") or "").partition("id=")[2] for link in links]
+    unused = {name: leave_unused(values) for name, values in jobs[group["name"]].items()}
+    listed = [unused[name] for name in shown]
+    assert len(listed) == min(8, len(unused)) > 1
+    assert listed == pytest.approx(sorted(unused.values(), reverse=True)[: len(listed)], abs=0.02)
+    # Nothing of it is cut beside empty space, and the worst is one click away.
+    assert page.locator("[data-testid=card]").evaluate(CUT_LABELS) == []
+    links[0].click()
+    page.wait_for_url(f"**/workload?id={shown[0]}*")
+    page.wait_for_selector("[data-testid=workload-facts]")
+
+
+CUT_LABELS = """(card) => [...card.querySelectorAll("th, dt, dd, h2, footer *")]
+  .filter((one) => one.scrollWidth > one.clientWidth + 1)
+  .map((one) => one.textContent)"""
+
+
+def leave_unused(utils: list[float | None]) -> float:
+    """Return how many whole GPUs' worth a workload leaves unused; nothing where none is known."""
+    known = [util for util in utils if util is not None]
+    return len(utils) * (100 - sum(known) / len(known)) / 100 if known else 0.0
+
+
+def test_numbers_and_legend_tell_of_one_tick(overview: Overview) -> None:
+    page = overview.open("?view=health").page
+    page.wait_for_selector("[data-testid=legend-words] li")
+    # Every frame is looked at, over several ticks.
+    page.evaluate(
+        """() => { window.apart = []; window.ticks = new Set();
+            const count = (word) => {
+              const row = [...document.querySelectorAll("[data-testid=legend-words] li")]
+                .find((one) => one.querySelector("span")?.textContent === word);
+              return Number(row?.querySelector("b").textContent.replace(/\\D/g, "") ?? 0);
+            };
+            const look = () => {
+              for (const word of ["idle", "allocated"]) {
+                const shown = document.querySelector(`[data-testid=number-${word}]`);
+                const said = Number(shown.dataset.value);
+                if (said !== count(word)) window.apart.push([word, said, count(word)]);
+              }
+              window.ticks.add(document.querySelector("[data-testid=live] time")?.dateTime);
+              requestAnimationFrame(look);
+            };
+            look(); }"""
+    )
+    overview.wait_until(lambda: page.evaluate("window.ticks.size") >= 4, "several ticks")
+    assert page.evaluate("window.apart") == []
+
+
 def test_a_rectangle_drawn_with_shift_selects_what_it_touches(overview: Overview) -> None:
     page = overview.open("?view=physical").page
     overview.hold()
@@ -152,7 +225,7 @@ def test_a_rectangle_drawn_with_shift_selects_what_it_touches(overview: Overview
     page.mouse.move(box["x"] + box["width"] - 4, box["y"] + box["height"] - 4, steps=4)
     page.mouse.up()
     page.keyboard.up("Shift")
-    assert f"{GPUS} GPUs" in overview.card()
+    assert f"{GPUS:,} GPUs" in overview.card()
 
 
 def test_filters_have_a_search_for_names_and_sliders_for_numbers(overview: Overview) -> None:

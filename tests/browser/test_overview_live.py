@@ -48,6 +48,9 @@ def test_a_lost_connection_is_shown_and_recovers_by_itself(browser: Any, tmp_pat
     # By the printed link, as a person comes: the key in a header would end with the first server.
     window = open_window(browser, demo, as_owner=False, reduced_motion="reduce")
     overview = next(window)
+    overview.errors.permit(
+        "ERR_CONNECTION_(REFUSED|RESET)|ERR_EMPTY_RESPONSE|WebSocket connection to"
+    )
     try:
         page = overview.open(demo.link.removeprefix(f"{demo.url}/")).page
         demo.stop()

@@ -42,6 +42,7 @@ def test_the_queue_page_answers_why_when_and_what_if(overview: Overview, demo: D
         assert "What another policy would do" in told.text()
     # A whole policy in JSON stands in place of the settings; one that says nonsense is refused.
     lab.get_by_text("Weights, limits").click()
+    overview.errors.permit("status of 422 .*/queue-policy")
     lab.get_by_role("textbox", name="A whole policy").fill('{"order": "by mood"}')
     lab.get_by_role("button", name="Replay").click()
     lab.get_by_role("alert").filter(has_text="by mood").wait_for()
@@ -97,8 +98,8 @@ def test_user_c_sees_before_the_change_that_small_workloads_would_starve(
     # HPC²lusterScape's user C: small workloads starved after a policy change. Here somebody asks
     # what strict order with the largest first would do, before it is done.
     policy = {"order": "multifactor", "weights": {"size": 1e5}, "backfill": "none"}
-    page = overview.page
-    page.goto(overview.url + "/queue")
+    page = overview.open().page
+    overview.follow("Queue")
     lab = page.get_by_role("region", name="Policy laboratory")
     lab.get_by_text("Weights, limits").click()
     lab.get_by_role("textbox", name="A whole policy").fill(json.dumps(policy))

@@ -55,6 +55,7 @@ def counted(overview: Overview) -> str:
 def test_a_mistake_is_shown_at_its_place_with_the_nearest_word(overview: Overview) -> None:
     editor = open_editor(overview)
     page = overview.page
+    overview.errors.permit("status of 422 .*/rules-(check|preview)")
     write(overview, editor, TEXT.replace("util", "utl"))
     page.wait_for_selector("[data-testid=rule-error]:has-text('column 1')")
     assert page.locator("[data-testid=rule-text-box] mark").inner_text() == "utl"

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.browser.conftest import Complaints
 from tests.cli.processes import end, owner_headers, serving
 from tests.sources.exporters import exporter, saying
 from tests.waiting import PATIENCE_S
@@ -39,8 +40,9 @@ def test_the_page_tells_of_every_source_and_reads_the_file_again(
             page = browser.new_page(viewport={"width": 1000, "height": 700})
             page.set_default_timeout(PATIENCE_S * 1000)
             page.set_extra_http_headers(owner_headers(url))
-            faults: list[str] = []
-            page.on("pageerror", lambda error: faults.append(str(error)))
+            faults = Complaints(page)
+            # A file with a mistake in it, and a server that has ended.
+            faults.permit("status of 422 .*/reload", "ERR_CONNECTION_REFUSED|WebSocket connection")
             page.on("dialog", lambda dialog: faults.append("a script ran"))
             page.goto(f"{url}/sources")
             rack = page.locator("article[aria-label='rack-a']")
@@ -65,4 +67,5 @@ def test_the_page_tells_of_every_source_and_reads_the_file_again(
             assert faults == []
             assert end(process) == 0
             page.get_by_text("The server is not responding").wait_for()
+            assert faults == []
             page.close()

@@ -95,6 +95,23 @@ def test_what_had_been_found_then_is_marked_and_what_was_found_later_is_not(
     overview.wait_until(lambda: bar.get_by_role("heading").inner_text() == "Rules", "live again")
 
 
+def test_a_moment_that_the_rules_have_not_read_is_not_known_yet(overview: Overview) -> None:
+    page = open_timeline(overview)
+
+    def early(route: Any) -> None:
+        told = route.fetch().json()
+        route.fulfill(json=told | {"rules": [], "time_ms": None, "share_read": 0.4})
+
+    page.route("**/api/v1/verdicts?*at=*", early)
+    go_to(overview, 0.9)
+    bar = page.get_by_test_id("rule-bar")
+    bar.get_by_text("Not known yet. Evaluating rules on past data… 40").wait_for()
+    assert "No findings were open" not in bar.inner_text()
+    # Once they have come to it, it is asked for again by itself.
+    page.unroute("**/api/v1/verdicts?*at=*")
+    overview.wait_until(lambda: "Not known yet" not in bar.inner_text(), "what was found")
+
+
 def test_it_plays_both_ways_and_stops(overview: Overview) -> None:
     page = open_timeline(overview)
     start = go_to(overview, 0.5)

@@ -108,6 +108,7 @@ def test_a_known_plain_step_scales_the_prediction(
 def test_a_change_that_the_trace_cannot_support_is_refused_in_words(
     overview: Overview, pipeline: str
 ) -> None:
+    overview.errors.permit("status of 422 ")
     page = open_view(overview, "marey", pipeline, panel="what-if", **{"if": "bucket=1MB"})
     refused = page.wait_for_selector("[data-testid=what-if-refused]")
     assert "bucket=1MB" in refused.inner_text()

@@ -109,3 +109,17 @@ def test_the_number_of_rules_is_told_truly() -> None:
     for name in ("README.md", "CHANGELOG.md"):
         told = re.findall(r"([0-9]+) rules", (ROOT / name).read_text(encoding="utf-8"))
         assert told == [str(len(load_shipped_rules()))], name
+
+
+def test_every_journey_that_is_named_exists_and_every_line_names_one() -> None:
+    text = (ROOT / "docs" / "journeys.md").read_text(encoding="utf-8")
+    rows = [row for row in text.splitlines() if row.startswith("| ") and "shown by" not in row]
+    numbers = {int(n) for n in re.findall(r"^\| \*\*(\d+)\.", text, re.MULTILINE)}
+    assert numbers == set(range(1, 16))
+    assert {story for story in "ABC" if f"| **{story}** " in text} == set("ABC")
+    for row in rows:
+        named = re.findall(r"`(test_\w+)\.(test_\w+)`", row)
+        assert named, row
+        for module, journey in named:
+            source = (ROOT / "tests" / "browser" / f"{module}.py").read_text(encoding="utf-8")
+            assert f"\ndef {journey}(" in source, f"{module}.{journey}"

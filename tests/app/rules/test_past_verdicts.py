@@ -43,6 +43,13 @@ def test_each_rule_names_whom_it_was_open_against_at_that_moment() -> None:
     assert hot.now.gpus == ["a:0"]
 
 
+def test_while_rules_read_the_past_a_moment_is_not_known_yet() -> None:
+    told = find_verdicts_at([finding("a", (100, 200))], 150, share_read=0.4)
+    assert (told.time_ms, told.share_read) == (None, 0.4)
+    assert [row.now.workloads for row in told.rules] == [["a"]]
+    assert find_verdicts_at([], 150).time_ms == 150
+
+
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50))), st.integers(0, 100))
 def test_a_finding_is_open_exactly_within_its_episodes(
     spans: list[tuple[int, int]], at_ms: int

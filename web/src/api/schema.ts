@@ -153,7 +153,7 @@ export interface paths {
         };
         /**
          * Get the simulated cluster's policy and speed (demo only)
-         * @description Policy, placement, backfill, speed, and what is allowed.
+         * @description Policy, placement, backfill, speed, and what is allowed; null where the cluster is real.
          */
         get: operations["simulation"];
         /**
@@ -4235,6 +4235,7 @@ export interface components {
             unit: string;
             min: number;
             max: number;
+            plotted: string | null;
         };
         /**
          * Mute
@@ -5044,12 +5045,14 @@ export interface components {
         /**
          * RunTimeDocument
          * @description How long a workload should run, how fast, and how well it should use its GPUs.
+         *
+         *         Without enough history there are no figures, and the sentence says so.
          */
         RunTimeDocument: {
             workload: string;
-            p10_s: number;
-            p50_s: number;
-            p90_s: number;
+            p10_s: number | null;
+            p50_s: number | null;
+            p90_s: number | null;
             own_runs: number;
             slowest_host: string;
             host_factor: number;
@@ -6005,9 +6008,10 @@ export interface components {
         };
         /**
          * Verdicts
-         * @description The newest verdicts of a cluster; ``time_ms`` is null while rules are being prepared.
+         * @description The verdicts of a cluster, newest or of a past moment.
          *
-         *         While they still read the past, ``share_read`` says how much of it (0-1).
+         *         ``time_ms`` is null while rules are being prepared: nobody knows all of them yet. While rules
+         *         still read the past, ``share_read`` says how much of it (0-1).
          */
         Verdicts: {
             time_ms: number | null;
@@ -6752,13 +6756,13 @@ export interface operations {
         };
         requestBody?: never;
         responses: {
-            /** @description Policy, placement, backfill, speed. */
+            /** @description Policy, placement, backfill, speed; null where the cluster is real. */
             200: {
                 headers: {
                     [name: string]: unknown;
                 };
                 content: {
-                    "application/json": components["schemas"]["SimulationState"];
+                    "application/json": components["schemas"]["SimulationState"] | null;
                 };
             };
             /** @description Nobody is signed in. */
@@ -6772,15 +6776,6 @@ export interface operations {
             };
             /** @description Whoever is signed in may not do this. */
             403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/problem+json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description No such thing. */
-            404: {
                 headers: {
                     [name: string]: unknown;
                 };

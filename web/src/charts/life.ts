@@ -53,6 +53,44 @@ export function lifeScale(spans: readonly LifeSpan[]): (time: number) => number 
   };
 }
 
+/** Narrower than this a phase cannot be told from its neighbours. */
+const COLUMN = 4;
+
+/** Spans as they are drawn: those too narrow to be told apart become one, of the phase that takes most of it. */
+export function mergeNarrow(
+  spans: readonly LifeSpan[],
+  place: (time: number) => number,
+): LifeSpan[] {
+  const merged: LifeSpan[] = [];
+  let narrow: LifeSpan[] = [];
+  const finish = () => {
+    if (narrow.length > 0) merged.push(dominant(narrow));
+    narrow = [];
+  };
+  for (const span of spans) {
+    if (place(span.to) - place(span.from) >= COLUMN) {
+      finish();
+      merged.push(span);
+      continue;
+    }
+    narrow.push(span);
+    if (place(span.to) - place(narrow[0].from) >= COLUMN) finish();
+  }
+  finish();
+  return merged;
+}
+
+/** One span over several, with the phase and the text of what they mostly are. */
+function dominant(spans: readonly LifeSpan[]): LifeSpan {
+  const length = (span: LifeSpan) => span.to - span.from;
+  const total = (phase: string) =>
+    spans.reduce((sum, span) => sum + (span.phase === phase ? length(span) : 0), 0);
+  const [most] = [...spans].sort(
+    (a, b) => total(b.phase) - total(a.phase) || length(b) - length(a),
+  );
+  return { ...most, from: spans[0].from, to: spans[spans.length - 1].to };
+}
+
 /** Draw into an SVG element, over whatever it held. */
 export function drawLife(svg: SVGSVGElement, { spans, events, progress }: Life): void {
   svg.replaceChildren();
@@ -60,7 +98,7 @@ export function drawLife(svg: SVGSVGElement, { spans, events, progress }: Life):
   svg.setAttribute("preserveAspectRatio", "none");
   if (spans.length === 0) return;
   const place = lifeScale(spans);
-  for (const span of spans)
+  for (const span of mergeNarrow(spans, place))
     add(
       svg,
       place(span.from),

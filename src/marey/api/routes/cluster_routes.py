@@ -215,12 +215,11 @@ class SimulationChange(BaseModel):
     "/simulation",
     operation_id="simulation",
     summary="Get the simulated cluster's policy and speed (demo only)",
-    response_description="Policy, placement, backfill, speed.",
-    responses=described(404),
+    response_description="Policy, placement, backfill, speed; null where the cluster is real.",
 )
-def simulation(service: TheService) -> Answer[SimulationState]:
-    """Policy, placement, backfill, speed, and what is allowed."""
-    return Answer(_control(service).state())
+def simulation(service: TheService) -> Answer[SimulationState | None]:
+    """Policy, placement, backfill, speed, and what is allowed; null where the cluster is real."""
+    return Answer(None if service.simulation is None else service.simulation.state())
 
 
 @router.put(

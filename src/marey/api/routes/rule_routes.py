@@ -273,7 +273,10 @@ def verdicts(
     service.workspace.check_cluster(cluster)
     if at is None:
         return Answer(service.rule_watch.verdicts(cluster))
-    return Answer(find_verdicts_at(service.rule_watch.findings.list_shown(cluster), parse_time(at)))
+    # Asked first: what is found while we read may be missing below.
+    share_read = service.rule_watch.share_read(cluster)
+    found = service.rule_watch.findings.list_shown(cluster)
+    return Answer(find_verdicts_at(found, parse_time(at), share_read=share_read))
 
 
 @router.get(

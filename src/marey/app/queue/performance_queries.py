@@ -23,7 +23,6 @@ from marey.app.queue.queue_documents import (
 )
 from marey.app.queue.queue_queries import QueueQuestion
 from marey.app.queue.run_records import predict_efficiency, predict_throughput
-from marey.model.errors import InvalidInput
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.tables import WorkloadFields
 from marey.model.times import describe_span
@@ -79,16 +78,15 @@ class AskRunTime(QueueQuestion):
     cluster: str = DEFAULT_CLUSTER
 
     def ask(self, workspace: Workspace) -> RunTimeDocument:
-        """Return the expected run time with an interval, and whether its hosts make it slower."""
+        """Return the expected run time with an interval, and whether its hosts make it slower.
+
+        "Not enough history" is an answer.
+        """
         row = workspace.store.workload(self.cluster, self.workload)
         site = read_runs(workspace, self.cluster, load=True)
         own = _find_own_runs(site, row, self.workload)
         if len(own) < _LEAST_OWN:
-            raise InvalidInput(
-                f"Not enough history: {len(own)} finished runs like this one; {_LEAST_OWN} are "
-                "needed.",
-                code="no_history",
-            )
+            return _answer_without_history(self.workload, len(own))
         names = _list_hosts(workspace, self.cluster, self.workload)
         worst, slower = _find_worst_host(site, names)
         factor, features = _predict_factor(site, own, slower, hosts=max(1, len(names)))
@@ -114,6 +112,25 @@ class AskRunTime(QueueQuestion):
             efficiency=efficiency,
             sentence=text,
         )
+
+
+def _answer_without_history(workload: str, own_runs: int) -> RunTimeDocument:
+    """Return the answer that there are too few runs like this one to say anything."""
+    return RunTimeDocument(
+        workload=workload,
+        p10_s=None,
+        p50_s=None,
+        p90_s=None,
+        own_runs=own_runs,
+        slowest_host="",
+        host_factor=1.0,
+        factor=1.0,
+        features=[],
+        throughput=None,
+        efficiency=None,
+        sentence=f"Not enough history: {own_runs} finished runs like this one; {_LEAST_OWN} are "
+        "needed.",
+    )
 
 
 def _find_worst_host(site: SiteRuns, names: list[str]) -> tuple[str, float]:

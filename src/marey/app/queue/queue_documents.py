@@ -314,12 +314,15 @@ class RateInterval(Document):
 
 
 class RunTimeDocument(Document):
-    """How long a workload should run, how fast, and how well it should use its GPUs."""
+    """How long a workload should run, how fast, and how well it should use its GPUs.
+
+    Without enough history there are no figures, and the sentence says so.
+    """
 
     workload: str
-    p10_s: float
-    p50_s: float
-    p90_s: float
+    p10_s: float | None
+    p50_s: float | None
+    p90_s: float | None
     own_runs: int
     slowest_host: str
     host_factor: float

@@ -8,10 +8,12 @@ from marey.app.rules.rule_documents import VerdictHits, VerdictRow, Verdicts
 from marey.rules.engine.findings import Finding
 
 
-def find_verdicts_at(findings: Iterable[Finding], at_ms: int) -> Verdicts:
-    """Return per rule whose findings were open.
+def find_verdicts_at(
+    findings: Iterable[Finding], at_ms: int, *, share_read: float | None = None
+) -> Verdicts:
+    """Return per rule whose findings were open: workloads, and the GPUs each was last about.
 
-    The workloads, and the GPUs that each was last about.
+    While rules still read the past (``share_read``), more may turn out to have been open then.
     """
     workloads: dict[str, set[str]] = {}
     gpus: dict[str, set[str]] = {}
@@ -24,7 +26,7 @@ def find_verdicts_at(findings: Iterable[Finding], at_ms: int) -> Verdicts:
         for rule in sorted(workloads)
     }
     rows = [VerdictRow(rule, both, both, not_judged=[]) for rule, both in held.items()]
-    return Verdicts(at_ms, rows)
+    return Verdicts(at_ms if share_read is None else None, rows, share_read)
 
 
 def is_open_at(finding: Finding, at_ms: int) -> bool:

@@ -179,9 +179,10 @@ class VerdictRow(Document):
 
 
 class Verdicts(Document):
-    """The newest verdicts of a cluster; ``time_ms`` is null while rules are being prepared.
+    """The verdicts of a cluster, newest or of a past moment.
 
-    While they still read the past, ``share_read`` says how much of it (0-1).
+    ``time_ms`` is null while rules are being prepared: nobody knows all of them yet. While rules
+    still read the past, ``share_read`` says how much of it (0-1).
     """
 
     time_ms: int | None
@@ -196,6 +197,8 @@ class MetricWords(Document):
     unit: str
     min: float
     max: float
+    # The metric that a plot of it shows: itself, or what it is derived from.
+    plotted: str | None
 
 
 class FactWords(Document):

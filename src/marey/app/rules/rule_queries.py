@@ -31,7 +31,7 @@ from marey.app.rules.rule_watch import RuleWatch, find_missing_windows
 from marey.app.rules.rule_windows import fill_windows
 from marey.model.errors import Conflict, InvalidInput, NotFound, shown
 from marey.model.faults import MEANING, FaultKind
-from marey.model.metrics import catalogue
+from marey.model.metrics import Metric, catalogue
 from marey.model.names import DEFAULT_CLUSTER
 from marey.model.times import DAY_MS, parse_duration
 from marey.rules.backtest.backtest import Backtest, BacktestMonitor, backtest
@@ -56,11 +56,18 @@ def check_text(text: str) -> CheckedRule:
     return CheckedRule(rule_text(clause), clause_document(clause), warnings(clause))
 
 
+def _find_plotted(metric: Metric) -> str | None:
+    """Return the metric that a plot of this one shows; counters have no plot of their own."""
+    if metric.kind != "gauge":
+        return None
+    return metric.metric if metric.derived is None else metric.derived.base
+
+
 def rule_words() -> RuleLanguage:
     """Return the words that an editor of rules offers and checks by."""
     return RuleLanguage(
         metrics={
-            name: MetricWords(m.label, m.unit, m.minimum, m.maximum)
+            name: MetricWords(m.label, m.unit, m.minimum, m.maximum, _find_plotted(m))
             for name, m in catalogue().items()
         },
         statistics=STATISTICS,

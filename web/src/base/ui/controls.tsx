@@ -57,6 +57,8 @@ export function Popover({
           align={align}
           sideOffset={6}
           collisionPadding={8}
+          // In the window also while its control is scrolled out of it.
+          sticky="always"
           aria-label={label}
         >
           {children}

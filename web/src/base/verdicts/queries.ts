@@ -18,13 +18,18 @@ const LENS_MS = 10_000;
 const EARLY = [404, 409];
 const NO_VERDICTS: Verdicts = new Map();
 
-/** Ends a sentence that says what is not known yet. */
-export const PREPARING = texts.evaluatingRulesOnPastData;
-
-/** The same with how far that is (0-1), where it is known. */
+/** Ends a sentence that says what is not known yet; with how far that is (0-1), where it is known. */
 export function preparingText(share: number | null): string {
-  if (share === null) return PREPARING;
+  if (share === null) return texts.evaluatingRulesOnPastData;
   return texts.evaluatingRulesOnPastDataPercent(Math.floor(share * 100));
+}
+
+/** Rules that were saved in this window, by id. */
+const savedHere = new Set<string>();
+
+/** Note that a rule was saved here: whoever saves one wants to see it among all others. */
+export function noteSaved(id: string): void {
+  savedHere.add(id);
 }
 
 export const RULES_KEY = ["rules"] as const;
@@ -48,11 +53,13 @@ export function useLanguage() {
 export function useVerdicts(
   lenses: readonly Lens[],
   at: number | null = null,
-): { verdicts: Verdicts; preparing: boolean; problem: string | null } {
+): { verdicts: Verdicts; preparing: boolean; shareRead: number | null; problem: string | null } {
   const site = useQuery({
     queryKey: at === null ? VERDICTS_KEY : [...VERDICTS_KEY, at],
     queryFn: ({ signal }) => fetchVerdicts(at, signal),
-    refetchInterval: at === null ? VERDICTS_MS : false,
+    // A past moment stays as it is, once the rules have come to it.
+    refetchInterval: ({ state }) =>
+      at === null || state.data?.time_ms === null ? VERDICTS_MS : false,
     structuralSharing: false,
     gcTime: at === null ? 300_000 : 10_000,
     // On a walk through the past the moment before stays until the next is there; now is no stand-in for then.
@@ -89,7 +96,8 @@ export function useVerdicts(
   const problem =
     (early ? null : site.error?.message) ??
     (failed >= 0 ? texts.lens(lenses[failed].name, seen[failed].error?.message ?? "") : null);
-  return { verdicts, preparing: site.data?.time_ms === null, problem };
+  const shareRead = site.data?.share_read ?? null;
+  return { verdicts, preparing: site.data?.time_ms === null, shareRead, problem };
 }
 
 /** The same list object while its pairs are the same. */
@@ -108,8 +116,9 @@ export interface RuleBoard {
   /** Field per place; a rule keeps its place while it is violated. */
   slots: readonly (string | null)[];
   verdicts: Verdicts;
-  /** The server is still reading history. */
+  /** The rules have not come to what is shown; how much of the past (0-1) they have read, where it is known. */
   preparing: boolean;
+  shareRead: number | null;
   loading: boolean;
   problem: string | null;
 }
@@ -135,7 +144,7 @@ export function useRuleBoard(
   at: number | null = null,
 ): RuleBoard {
   const rules = useRules();
-  const { verdicts: everyone, preparing, problem } = useVerdicts(lenses, at);
+  const { verdicts: everyone, preparing, shareRead, problem } = useVerdicts(lenses, at);
   const [workload, gpus] = [only?.workload, only?.gpus];
   const verdicts = useMemo<Verdicts>(
     () =>
@@ -147,7 +156,7 @@ export function useRuleBoard(
     [everyone, workload, gpus],
   );
   const entries = useMemo(
-    () => ruleEntries(rules.data ?? [], lenses, verdicts),
+    () => ruleEntries(rules.data ?? [], lenses, verdicts, savedHere),
     [rules.data, lenses, verdicts],
   );
   const slots = useSlots(entries, page);
@@ -156,6 +165,7 @@ export function useRuleBoard(
     slots,
     verdicts,
     preparing,
+    shareRead,
     loading: rules.isPending,
     problem: rules.error?.message ?? problem,
   };

@@ -26,6 +26,7 @@ function entry(id: string, now: number, life = now, more: Partial<RuleEntry> = {
     now: { workloads: now, gpus: now },
     life: { workloads: life, gpus: life },
     notJudged: 0,
+    asked: more.kind === "lens",
     rule: null,
     lens: null,
     ...more,
@@ -96,6 +97,20 @@ test("pages together show every violated rule once", () => {
   expect(pagesOf(ranked)).toBe(3);
   const all = [0, 1, 2].flatMap((page) => assignSlots([], ranked, page));
   expect(new Set(all).size).toBe(20);
+});
+
+test("what somebody asked for has a place although all are taken, and what gave way is on the next page", () => {
+  const many = Array.from({ length: 10 }, (_, i) => entry(`r${i}`, 20 - i));
+  const before = assignSlots([], rankEntries(many));
+  const mine = entry("mine", 0, 0, { kind: "lens" });
+  const saved = entry("saved", 1, 1, { asked: true });
+  const ranked = rankEntries([...many, mine, saved]);
+  const first = assignSlots(before, ranked);
+  expect(first.slice(0, 6)).toEqual(before.slice(0, 6));
+  expect(new Set(first.slice(6))).toEqual(new Set(["rule.mine", "rule.saved"]));
+  expect(assignSlots(first, ranked)).toEqual(first);
+  expect(assignSlots(first, ranked, 1)).toEqual(["rule.r6", "rule.r7", "rule.r8", "rule.r9"]);
+  expect(pagesOf(ranked)).toBe(2);
 });
 
 test("rules are grouped by kind of fault, the most violated kind first", () => {

@@ -39,17 +39,20 @@ export interface RuleEntry {
   life: Counts;
   /** Workloads that cannot be judged. */
   notJudged: number;
+  /** Whoever looks has asked for it: a lens, a rule of one's own, a rule that was just saved here. */
+  asked: boolean;
   rule: RuleDocument | null;
   lens: Lens | null;
 }
 
 const NOTHING: Counts = { workloads: 0, gpus: 0 };
 
-/** Every rule and lens, ranked. */
+/** Every rule and lens, ranked; `saved` are the ids of rules that were saved here. */
 export function ruleEntries(
   rules: readonly RuleDocument[],
   lenses: readonly Lens[],
   verdicts: Verdicts,
+  saved: ReadonlySet<string> = new Set(),
 ): RuleEntry[] {
   const site = rules.map((rule): RuleEntry => ({
     field: RULE_FIELD + rule.id,
@@ -60,6 +63,7 @@ export function ruleEntries(
     fault: rule.fault ?? "",
     enabled: rule.enabled,
     ...counted(verdicts.get(RULE_FIELD + rule.id)),
+    asked: rule.scope === "personal" || saved.has(rule.id),
     rule,
     lens: null,
   }));
@@ -72,6 +76,7 @@ export function ruleEntries(
     fault: "lens",
     enabled: true,
     ...counted(verdicts.get(LENS_FIELD + lens.name)),
+    asked: true,
     rule: null,
     lens,
   }));
@@ -111,35 +116,53 @@ export function isViolated(entry: RuleEntry): boolean {
   return entry.enabled && entry.now.workloads + entry.life.workloads > 0;
 }
 
+/** Whether a rule wants a place: lenses always do, the site's rules while anyone violates them. */
+function wantsPlace(entry: RuleEntry): boolean {
+  return isViolated(entry) || entry.kind === "lens";
+}
+
 /**
  * The places of rules, by field: a rule keeps its place while it is violated, so that the eye can learn it;
- * a place that falls free goes to the first ranked rule without one.
+ * a place that falls free goes to the first ranked rule without one. Only what somebody asked for takes a place from
+ * another. Later pages hold those that have none on the first.
  */
 export function assignSlots(
   previous: readonly (string | null)[],
   ranked: readonly RuleEntry[],
   page = 0,
 ): (string | null)[] {
-  const wanted = ranked
-    .filter((entry) => isViolated(entry) || entry.kind === "lens")
-    .map((entry) => entry.field);
-  const mine = wanted.slice(page * SLOTS, (page + 1) * SLOTS);
-  const first = page === 0 ? previous.slice(0, SLOTS) : [];
-  // On the first page a violated rule stays although others have overtaken it.
-  const kept = first.map((field) => (field !== null && wanted.includes(field) ? field : null));
-  const slots: (string | null)[] = [...kept, ...Array<null>(SLOTS - kept.length).fill(null)];
-  const waiting = (page === 0 ? wanted : mine).filter((field) => !slots.includes(field));
+  const wanted = ranked.filter(wantsPlace);
+  const first = placeFirst(previous, wanted);
+  if (page === 0) return first;
+  const rest = wanted.map((entry) => entry.field).filter((field) => !first.includes(field));
+  return rest.slice((page - 1) * SLOTS, page * SLOTS);
+}
+
+/** The places of the first page. */
+function placeFirst(
+  previous: readonly (string | null)[],
+  wanted: readonly RuleEntry[],
+): (string | null)[] {
+  const fields = wanted.map((entry) => entry.field);
+  const slots = Array.from({ length: SLOTS }, (_, i): string | null => {
+    const held = previous[i] ?? null;
+    return held !== null && fields.includes(held) ? held : null;
+  });
+  const waiting = fields.filter((field) => !slots.includes(field));
   for (let i = 0; i < SLOTS; i++) slots[i] ??= waiting.shift() ?? null;
+  const givesWay = wanted.filter((entry) => !entry.asked && slots.includes(entry.field));
+  for (const { field, asked } of wanted) {
+    if (!asked || slots.includes(field)) continue;
+    const last = givesWay.pop();
+    if (last) slots[slots.indexOf(last.field)] = field;
+  }
   while (slots.length > 0 && slots.at(-1) === null) slots.pop();
   return slots;
 }
 
 /** How many pages of places there are. */
 export function pagesOf(ranked: readonly RuleEntry[]): number {
-  return Math.max(
-    1,
-    Math.ceil(ranked.filter((entry) => isViolated(entry) || entry.kind === "lens").length / SLOTS),
-  );
+  return Math.max(1, Math.ceil(ranked.filter(wantsPlace).length / SLOTS));
 }
 
 export interface FaultGroup {

@@ -114,6 +114,7 @@ const LEAST_ACROSS_PX = 80;
 
 /** A label that runs up a bar, from its foot or from where the bar ends. */
 export interface UprightLabel {
+  group: number;
   text: string;
   /** The middle of the bar, and where the text begins, in pixels of the screen. */
   x: number;
@@ -166,7 +167,7 @@ function placeUpright(
   const text = shorten(full, over ? whole : above, (part) => measure(part, UPRIGHT_PX));
   if (text.length < Math.min(full.length, LEAST_LETTERS)) return null;
   const foot = over ? bottom : end;
-  return { text, x, y: (foot - camera.y) * camera.scale - 4, size: UPRIGHT_PX, over };
+  return { group, text, x, y: (foot - camera.y) * camera.scale - 4, size: UPRIGHT_PX, over };
 }
 
 /** A text cut in its middle to fit: the beginning says what it is, the end which one. */

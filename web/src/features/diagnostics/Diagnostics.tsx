@@ -26,7 +26,14 @@ import {
   useDiagnosis,
   WorkloadContext,
 } from "@/features/diagnostics/queries";
-import { change, fromAddress, toAddress, useChosen, usePicked } from "@/features/diagnostics/store";
+import {
+  change,
+  fromAddress,
+  NO_BRUSH,
+  toAddress,
+  useChosen,
+  usePicked,
+} from "@/features/diagnostics/store";
 import { Summary } from "@/features/diagnostics/Summary";
 import { TimelinePanel } from "@/features/diagnostics/panels/TimelinePanel";
 import { Waiting } from "@/features/diagnostics/Waiting";
@@ -145,7 +152,7 @@ function Head({
           type="button"
           className={ui["button"]}
           data-testid="window"
-          onClick={() => change({ window: null, view: null, lit: [] })}
+          onClick={() => change({ window: null, view: null, ...NO_BRUSH })}
         >
           {formatTime(span[0])} – {formatTime(span[1])} ✕
         </button>

@@ -5,11 +5,23 @@ import { create } from "zustand";
 import { useShallow } from "zustand/react/shallow";
 import type { Lens } from "@/base/verdicts/documents";
 import type { PlotKind } from "@/charts/multiples";
+import type { Box } from "@/charts/scatter";
 import type { Span } from "@/charts/span";
 import type { Order } from "@/charts/gpuOrder";
 
 export type Method = "histogram" | "euclidean" | "correlation";
 export type { Span };
+
+/** A box on the scatter plot, in values of its axes, and what lies in it. */
+export interface ScatterBrush {
+  box: Box;
+  count: number;
+  gpus: number;
+  /** Whether outliers alone were counted; a box that holds none counts plain samples. */
+  outliers: boolean;
+}
+
+export const NO_BRUSH: Pick<Chosen, "lit" | "brushed"> = { lit: [], brushed: null };
 
 export interface Chosen {
   metric: string;
@@ -34,6 +46,8 @@ export interface Chosen {
   robust: boolean;
   /** Moments lit by a brush over the scatter plot. */
   lit: readonly number[];
+  /** That brush: it stays where it was drawn until it is given up. */
+  brushed: ScatterBrush | null;
   /** Rules of the reader's own, which tell nobody. */
   lenses: readonly Lens[];
   /** Field of the rule whose GPUs are lit. */
@@ -58,7 +72,7 @@ const START: Chosen = {
   y: "power",
   significance: 0.001,
   robust: true,
-  lit: [],
+  ...NO_BRUSH,
   lenses: [],
   litRule: null,
 };

@@ -18,7 +18,7 @@ export function useWorkloadBoard(gpus: readonly string[], page: number): RuleBoa
   const { workload } = useContext(WorkloadContext);
   const lenses = useChosen((chosen) => chosen.lenses);
   const rules = useRules();
-  const { verdicts, preparing, problem } = useVerdicts(lenses);
+  const { verdicts, preparing, shareRead, problem } = useVerdicts(lenses);
   const findings = useFindings(workload);
   const own = useMemo(
     () => ownVerdicts(verdicts, findings, workload, gpus),
@@ -34,6 +34,7 @@ export function useWorkloadBoard(gpus: readonly string[], page: number): RuleBoa
     slots,
     verdicts: own,
     preparing,
+    shareRead,
     loading: rules.isPending,
     problem: rules.error?.message ?? problem,
   };

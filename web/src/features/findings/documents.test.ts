@@ -12,7 +12,12 @@ import {
 } from "@/features/findings/documents";
 
 const LANGUAGE = {
-  metrics: { power: { unit: "W" }, util: { unit: "%" } },
+  metrics: {
+    power: { unit: "W", plotted: "power" },
+    util: { unit: "%", plotted: "util" },
+    mem_share: { unit: "%", plotted: "mem_used" },
+    xid: { unit: "", plotted: null },
+  },
   facts: { runtime: { kind: "duration" }, gpus: { kind: "number" } },
 } as unknown as LanguageDocument;
 
@@ -97,6 +102,10 @@ test("the plot of a finding shows what its conditions measured, with some time a
     "util",
     "power",
   ]);
+  const others = { "h:0": ["mem_share max > 98%", "xid max > 0"].map(reading) };
+  expect(measuredMetrics({ ...finding, evidence: others } as unknown as Finding, LANGUAGE)).toEqual(
+    ["mem_used"],
+  );
   expect(measuredMetrics({ ...finding, evidence: {} } as unknown as Finding, LANGUAGE)).toEqual([
     "util",
   ]);

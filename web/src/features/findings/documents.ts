@@ -84,7 +84,10 @@ const USUAL_PLOT = "util";
 export function measuredMetrics(finding: Finding, language: LanguageDocument): string[] {
   const conditions = Object.values(finding.evidence)[0] ?? [];
   const subjects = conditions.map(({ condition }) => condition.split(/[\s[]+/)[0]);
-  const known = subjects.filter((name) => Object.hasOwn(language.metrics, name));
+  // What is derived is drawn as what it is derived from.
+  const known = subjects.flatMap((name) =>
+    Object.hasOwn(language.metrics, name) ? (language.metrics[name].plotted ?? []) : [],
+  );
   return known.length > 0 ? [...new Set(known)].slice(0, MOST_PLOTS) : [USUAL_PLOT];
 }
 

@@ -1,7 +1,7 @@
 import { useQuery, useQueryClient } from "@tanstack/react-query";
 import { useEffect, useState } from "react";
 import type { Document } from "@/api/documents";
-import { ApiError, getJson, putJson } from "@/api/client";
+import { getJson, putJson } from "@/api/client";
 import type { SourceState } from "@/api/wire";
 import { formatDuration, formatTime } from "@/base/format";
 import { useLive } from "@/base/live/session";
@@ -170,10 +170,7 @@ export function Policy() {
   const client = useQueryClient();
   const simulation = useQuery({
     queryKey: ["simulation"],
-    queryFn: () =>
-      getJson<Simulation>("/simulation").catch((error: unknown) =>
-        error instanceof ApiError ? null : Promise.reject(error as Error),
-      ),
+    queryFn: () => getJson<Document<"SimulationState"> | null>("/simulation"),
     staleTime: 60_000,
   });
   const [said, setSaid] = useState("");

@@ -21,7 +21,7 @@ export function ExpectedSpeed({ workload }: { workload: string }) {
   return (
     <section aria-label={texts.howFast} data-testid="queue-speed">
       <h3>{texts.howFast}</h3>
-      <p className={found.isError ? ui["muted"] : undefined}>{message}</p>
+      <p className={found.data?.p50_s ? undefined : ui["muted"]}>{message}</p>
       {names.length > 0 && <p className={ui["muted"]}>{texts.explainedBy(names.join(", "))}</p>}
     </section>
   );

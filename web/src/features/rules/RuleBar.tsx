@@ -8,7 +8,7 @@
 import { lazy, Suspense, useEffect, useLayoutEffect, useRef, useState } from "react";
 import { formatCount } from "@/base/format";
 import { AllRules } from "@/features/rules/AllRules";
-import { PREPARING, type RuleBoard } from "@/base/verdicts/queries";
+import { preparingText, type RuleBoard } from "@/base/verdicts/queries";
 import { RuleDetails } from "@/features/rules/RuleDetails";
 import { RuleMark } from "@/base/verdicts/RuleMark";
 import type { RuleEntry } from "@/base/verdicts/slots";
@@ -49,13 +49,13 @@ export function RuleBar(props: RuleBarProps) {
       )}
       <ul className={styles["rule-chips"]}>
         {shown.map(({ entry, slot }) => (
-          <li key={entry.field} data-chip>
+          <li key={entry.field} data-chip data-asked={entry.asked}>
             <Chip entry={entry} slot={slot} onEdit={() => setEditing(entry)} {...props} />
           </li>
         ))}
         {shown.length === 0 && (
           <li className={`${ui["muted"]} ${styles["rule-quiet"]}`}>
-            {props.past && !board.loading ? texts.noFindingsWereOpenAtThis : quietText(board)}
+            {props.past && !board.loading ? pastText(board) : quietText(board)}
           </li>
         )}
       </ul>
@@ -127,8 +127,11 @@ function useTwoRows(content: string) {
     return () => observer.disconnect();
   }, []);
   useLayoutEffect(() => {
-    const chips = [...(bar.current?.querySelectorAll<HTMLElement>("[data-chip]") ?? [])];
-    for (const chip of chips) chip.hidden = false;
+    const found = [...(bar.current?.querySelectorAll<HTMLElement>("[data-chip]") ?? [])];
+    for (const chip of found) chip.hidden = false;
+    // What somebody asked for is hidden last.
+    const isAsked = (chip: HTMLElement) => chip.dataset["asked"] === "true";
+    const chips = [...found.filter(isAsked), ...found.filter((chip) => !isAsked(chip))];
     let shown = chips.length;
     while (shown > 1 && (bar.current?.clientHeight ?? 0) > TWO_ROWS_PX)
       chips[--shown].hidden = true;
@@ -137,9 +140,15 @@ function useTwoRows(content: string) {
   return [bar, left] as const;
 }
 
+/** Of a moment that the rules have not come to, nobody knows whether anything was wrong. */
+function pastText({ preparing, shareRead }: RuleBoard): string {
+  return preparing ? texts.notKnownYet(preparingText(shareRead)) : texts.noFindingsWereOpenAtThis;
+}
+
 function quietText(board: RuleBoard): string {
   if (board.loading) return texts.loadingVerdicts;
-  if (board.preparing && board.entries.length > 0) return texts.noVerdictsYet(PREPARING);
+  if (board.preparing && board.entries.length > 0)
+    return texts.noVerdictsYet(preparingText(board.shareRead));
   if (board.entries.length === 0) return texts.noRulesYet;
   return texts.noneViolated(formatCount(board.entries.filter((entry) => entry.enabled).length));
 }

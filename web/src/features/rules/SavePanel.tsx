@@ -12,7 +12,7 @@ import type {
 import { deleteRule, ownPart, saveRule } from "@/base/verdicts/documents";
 import { overrideProblem } from "@/features/rules/overrides";
 import { Overrides } from "@/features/rules/Overrides";
-import { useLanguage } from "@/base/verdicts/queries";
+import { noteSaved, useLanguage } from "@/base/verdicts/queries";
 import type { RuleEntry } from "@/base/verdicts/slots";
 import { boundText, faultLabel } from "@/base/verdicts/slots";
 import { Choice, Select, Toggle } from "@/base/ui/controls";
@@ -160,7 +160,8 @@ function SaveRule({
       delete own.thresholds;
       return saveRule({ ...own, ...draft, id }, scope);
     },
-    onSuccess: async () => {
+    onSuccess: async (saved) => {
+      noteSaved(saved.id);
       await changed();
       onDone();
     },

@@ -63,10 +63,22 @@ function measureText(context: CanvasRenderingContext2D): ReturnType<typeof lette
   return measured;
 }
 
-/** Draw the overlay on its own canvas; says where the marks of rules are, for pointing at them. */
-export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): PlacedRules | null {
+/** What the overlay shows: marks of rules, for pointing at them, and the names that are written. */
+export interface Placed {
+  rules: PlacedRules | null;
+  names: readonly WrittenName[];
+}
+
+/** A name on the canvas as it is written, and which group it names. */
+export interface WrittenName {
+  group: number;
+  text: string;
+}
+
+/** Draw the overlay on its own canvas; says what stands where. */
+export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): Placed {
   const context = canvas.getContext("2d");
-  if (!context) return null;
+  if (!context) return { rules: null, names: [] };
   context.setTransform(overlay.ratio, 0, 0, overlay.ratio, 0, 0);
   context.clearRect(0, 0, overlay.frame.width, overlay.frame.height);
   if (overlay.words && overlay.camera.scale >= WORDS_FROM_PX) drawWords(context, overlay);
@@ -81,12 +93,17 @@ export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): Placed
           words ? MOST_RULED : MOST_MOVING_RULED,
         )
       : null;
+  const names: WrittenName[] = [];
   if (labelOpacity > 0) {
     const options = labelOptions(context, overlay, placed);
     const labels = placeLabels(picture.layout, options);
     drawLabels(context, labels, overlay);
     const named = new Set(labels.map((label) => label.group));
-    drawUprightLabels(context, placeUprightLabels(picture.layout, options, named), overlay);
+    const upright = placeUprightLabels(picture.layout, options, named);
+    drawUprightLabels(context, upright, overlay);
+    for (const { group, text, detail } of labels)
+      names.push({ group, text: detail ? `${text} ${detail}` : text });
+    names.push(...upright);
   }
   if (rules && placed) {
     context.globalAlpha = labelOpacity;
@@ -94,7 +111,7 @@ export function drawOverlay(canvas: HTMLCanvasElement, overlay: Overlay): Placed
     context.globalAlpha = 1;
   }
   drawMarks(context, overlay);
-  return placed;
+  return { rules: placed, names };
 }
 
 function labelOptions(

@@ -14,7 +14,7 @@ import {
 import type { UnitLayout } from "@/charts/units/layout";
 import type { Identity } from "@/charts/units/motion";
 import { Places } from "@/charts/units/motion";
-import type { Overlay, OverlayMarks } from "@/charts/units/drawing/overlay";
+import type { Overlay, OverlayMarks, Placed, WrittenName } from "@/charts/units/drawing/overlay";
 import { drawOverlay } from "@/charts/units/drawing/overlay";
 import type { Hit } from "@/charts/units/pick";
 import { pick, unitsWithin } from "@/charts/units/pick";
@@ -86,7 +86,7 @@ export class Stage {
   private positionOfGpu = new Int32Array(0);
   private marks: OverlayMarks = { hover: null, selected: [], lasso: null };
   private rules: Overlay["rules"] = null;
-  private placedRules: PlacedRules | null = null;
+  private placed: Placed = { rules: null, names: [] };
   private atFit = true;
   private asked = 0;
   private lastCameraMs = -Infinity;
@@ -239,12 +239,17 @@ export class Stage {
 
   /** The mark of a rule under a point of the screen. */
   ruleAt(x: number, y: number): RuleSpot | null {
-    return this.placedRules && ruleAt(this.placedRules, x, y);
+    return this.placed.rules && ruleAt(this.placed.rules, x, y);
   }
 
   /** Every mark of a rule that is drawn, as bars or as dots. */
   get ruleMarks(): PlacedRules | null {
-    return this.placedRules;
+    return this.placed.rules;
+  }
+
+  /** Every name that is written on the canvas. */
+  get names(): readonly WrittenName[] {
+    return this.placed.names;
   }
 
   pickAt(x: number, y: number): Hit | null {
@@ -352,7 +357,7 @@ export class Stage {
     this.renderer.draw(this.camera, ease(Math.max(0, progress)), this.liveFlashes(now));
     const moving = this.flight !== null || progress < 1;
     const settled = !moving && now - this.lastCameraMs > 140;
-    this.placedRules = drawOverlay(this.overlay, {
+    this.placed = drawOverlay(this.overlay, {
       picture: this.picture,
       camera: this.camera,
       frame: this.frame,

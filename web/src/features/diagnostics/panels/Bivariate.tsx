@@ -5,14 +5,16 @@ import type { Metric } from "@/base/attributes";
 import { formatCount } from "@/base/format";
 import { useTheme } from "@/base/theme";
 import { Select, Slider, Toggle } from "@/base/ui/controls";
+import type { Box, ScatterScales } from "@/charts/scatter";
 import { drawScatter, inside, scatterScales } from "@/charts/scatter";
 import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Outliers, Pair } from "@/features/diagnostics/documents";
 import { useOutliers, usePairs } from "@/features/diagnostics/queries";
-import { change, useChosen, usePicked } from "@/features/diagnostics/store";
+import { change, NO_BRUSH, usePicked } from "@/features/diagnostics/store";
 import { token } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
+import { counted } from "@/features/diagnostics/words";
 import ui from "@/base/ui/ui.module.css";
 import styles from "@/features/diagnostics/panels/Bivariate.module.css";
 import partStyles from "@/features/diagnostics/parts.module.css";
@@ -66,13 +68,13 @@ export function Bivariate({
           label={texts.xAxis}
           value={x}
           options={options}
-          onChange={(value) => change({ x: value, lit: [] })}
+          onChange={(value) => change({ x: value, ...NO_BRUSH })}
         />
         <Select
           label={texts.yAxis}
           value={y}
           options={options}
-          onChange={(value) => change({ y: value, lit: [] })}
+          onChange={(value) => change({ y: value, ...NO_BRUSH })}
         />
         <Slider
           label={texts.significance(significance.toPrecision(1))}
@@ -97,7 +99,7 @@ export function Bivariate({
 }
 
 function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) {
-  const selected = useChosen((chosen) => chosen.selected);
+  const { selected, brushed } = usePicked("selected", "brushed");
   const theme = useTheme((state) => state.theme);
   const [ref, width] = useWidth();
   const canvas = useRef<HTMLCanvasElement | null>(null);
@@ -135,12 +137,13 @@ function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) 
     event.nativeEvent.offsetX,
     event.nativeEvent.offsetY,
   ];
+  const shown = box ?? (brushed && placeBox(brushed.box, scales));
   const finish = () => {
     if (!box) return;
     const [x0, y0, x1, y1] = box;
     setBox(null);
     if (Math.abs(x1 - x0) < 4 && Math.abs(y1 - y0) < 4) {
-      change({ lit: [], selected: [] });
+      change({ ...NO_BRUSH, selected: [] });
       return;
     }
     const values = {
@@ -151,9 +154,16 @@ function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) 
     const outside = inside(data.outliers, values);
     const [points, found] =
       outside.length > 0 ? [data.outliers, outside] : [data.points, inside(data.points, values)];
+    const gpus = [...new Set(found.map((i) => data.gpus[points.gpu[i]].gpu))];
     change({
       lit: [...new Set(found.map((i) => points.time_ms[i]))].sort((a, b) => a - b),
-      selected: [...new Set(found.map((i) => data.gpus[points.gpu[i]].gpu))],
+      selected: gpus,
+      brushed: {
+        box: values,
+        count: found.length,
+        gpus: gpus.length,
+        outliers: outside.length > 0,
+      },
     });
   };
   return (
@@ -170,22 +180,39 @@ function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) 
         onPointerMove={(event) => box && setBox([box[0], box[1], ...at(event)])}
         onPointerUp={finish}
       />
-      {box && (
+      {shown && (
         <i
           className={styles["brush"]}
+          data-testid="brush"
           style={{
-            left: Math.min(box[0], box[2]),
-            top: Math.min(box[1], box[3]),
-            width: Math.abs(box[2] - box[0]),
-            height: Math.abs(box[3] - box[1]),
+            left: Math.min(shown[0], shown[2]),
+            top: Math.min(shown[1], shown[3]),
+            width: Math.abs(shown[2] - shown[0]),
+            height: Math.abs(shown[3] - shown[1]),
           }}
         />
+      )}
+      {brushed && (
+        <p className={styles["brushed"]} role="status" data-testid="brushed">
+          {texts.inTheBrush(
+            brushed.outliers ? counted(brushed.count, "outlier") : counted(brushed.count, "sample"),
+            counted(brushed.gpus, "gpu"),
+          )}{" "}
+          <button
+            type="button"
+            className={ui["link"]}
+            onClick={() => change({ ...NO_BRUSH, selected: [] })}
+          >
+            {texts.clearBrush}
+          </button>
+        </p>
       )}
       <button
         type="button"
         className={ui["link"]}
         onClick={() =>
           change({
+            brushed: null,
             lit: [...new Set(data.outliers.time_ms)].sort((a, b) => a - b),
             selected: data.gpus.filter((one) => one.outliers > 0).map((one) => one.gpu),
           })
@@ -195,6 +222,11 @@ function Scatter({ data, numbers }: { data: Outliers; numbers: ColourNumbers }) 
       </button>
     </div>
   );
+}
+
+/** The corners of a box of values on the screen. */
+function placeBox({ x, y }: Box, scales: ScatterScales): [number, number, number, number] {
+  return [scales.x(x[0]), scales.y(y[0]), scales.x(x[1]), scales.y(y[1])];
 }
 
 function sorted(a: number, b: number): [number, number] {
@@ -251,7 +283,7 @@ function PairTable({ pairs, metrics }: { pairs: readonly Pair[]; metrics: readon
         aria-label={pairText(pair, label)}
         title={pairText(pair, label)}
         style={{ background: ground }}
-        onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}
+        onClick={() => change({ x: pair.x, y: pair.y, ...NO_BRUSH })}
       >
         {pair.strange > STRANGE ? "•" : ""}
       </button>
@@ -288,7 +320,7 @@ function PairTable({ pairs, metrics }: { pairs: readonly Pair[]; metrics: readon
             <button
               type="button"
               className={ui["link"]}
-              onClick={() => change({ x: pair.x, y: pair.y, lit: [] })}
+              onClick={() => change({ x: pair.x, y: pair.y, ...NO_BRUSH })}
             >
               {pairText(pair, label)}
             </button>

@@ -11,7 +11,7 @@ import type { ColourNumbers } from "@/features/diagnostics/colours";
 import { cssOf, numberColour } from "@/features/diagnostics/colours";
 import type { Clusters, Diagnosis, Lines, MetricBand } from "@/features/diagnostics/documents";
 import { useAskedSpan, useBands, useLines } from "@/features/diagnostics/overTime";
-import { change, useChosen, usePicked } from "@/features/diagnostics/store";
+import { change, NO_BRUSH, useChosen, usePicked } from "@/features/diagnostics/store";
 import { timelineStyle } from "@/features/diagnostics/painting";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import { marksOf, shadesOf } from "@/features/diagnostics/words";
@@ -162,7 +162,7 @@ function SpanButtons({ life, seen }: { life: Span; seen: Span | null }) {
         className={ui["button"]}
         disabled={!view}
         title={texts.applyTheVisibleRangeToThe}
-        onClick={() => change({ window: view, view: null, lit: [] })}
+        onClick={() => change({ window: view, view: null, ...NO_BRUSH })}
       >
         {texts.applyToPage}
       </button>
@@ -242,7 +242,9 @@ const Chart = memo(function Chart({
     if (!host.current || width < 60) return;
     const events = {
       brush: (brushed: Span | null) =>
-        change(brushed ? { window: brushed, view: null } : { window: null, view: null, lit: [] }),
+        change(
+          brushed ? { window: brushed, view: null } : { window: null, view: null, ...NO_BRUSH },
+        ),
       view: (next: Span | null) => look(limits.current, () => next),
       tell: (text: string) => {
         if (readout.current) readout.current.textContent = text;

@@ -154,6 +154,23 @@ function scriptHandle(engine: Engine) {
       );
     },
     camera: () => ({ ...stage.camera }),
+    /** Where every unit of the canvas's order is on screen, its left upper corner in pixels of the canvas. */
+    places: () => {
+      const layout = engine.current?.layout;
+      if (!layout) return [];
+      const { scale, x, y } = stage.camera;
+      return Array.from(layout.x, (left, i) => [(left - x) * scale, (layout.y[i] - y) * scale]);
+    },
+    /** The names that are written on the canvas, each with the whole name and the count of its group. */
+    names: () => {
+      const layout = engine.current?.layout;
+      if (!layout) return [];
+      return stage.names.map(({ group, text }) => ({
+        text,
+        name: engine.groupName(group, layerOf(layout, group)),
+        count: layout.tree.weight[group],
+      }));
+    },
     /** Marks of rules on the canvas: which rule, on which group, and where on the page. */
     ruleMarks: () => {
       const box = stage.element.getBoundingClientRect();

@@ -47,7 +47,7 @@ export function FilterPanel() {
       </h2>
       <ul className={styles["conditions"]}>
         {view.filter.map((condition, index) => (
-          <li key={index}>
+          <li key={index} ref={index === added ? reveal : null}>
             <Popover
               label={texts.editCondition}
               side="right"
@@ -92,6 +92,11 @@ export function FilterPanel() {
       )}
     </section>
   );
+}
+
+/** Scroll the panel so far that a condition is seen. */
+function reveal(item: HTMLLIElement | null): void {
+  item?.scrollIntoView({ block: "nearest" });
 }
 
 function ConditionEditor({

@@ -31,6 +31,8 @@ def test_the_queue_page_answers_why_when_and_what_if(overview: Overview, demo: D
     page.wait_for_selector("[data-testid=queue-fairness] tbody tr")
     page.wait_for_selector("[data-testid=queue-record]")
     lab = page.get_by_role("region", name="Policy laboratory")
+    # Where it cannot answer, it refuses; so it does what says nonsense.
+    overview.errors.permit("status of 422 .*/queue-whatif")
     lab.get_by_label("Partition").select_option(index=0)
     lab.get_by_role("button", name="Replay").click()
     # An answer, a refusal below the stated fidelity, or too little history: always in words.
@@ -42,7 +44,6 @@ def test_the_queue_page_answers_why_when_and_what_if(overview: Overview, demo: D
         assert "What another policy would do" in told.text()
     # A whole policy in JSON stands in place of the settings; one that says nonsense is refused.
     lab.get_by_text("Weights, limits").click()
-    overview.errors.permit("status of 422 .*/queue-policy")
     lab.get_by_role("textbox", name="A whole policy").fill('{"order": "by mood"}')
     lab.get_by_role("button", name="Replay").click()
     lab.get_by_role("alert").filter(has_text="by mood").wait_for()
@@ -104,6 +105,7 @@ def test_user_c_sees_before_the_change_that_small_workloads_would_starve(
     lab.get_by_text("Weights, limits").click()
     lab.get_by_role("textbox", name="A whole policy").fill(json.dumps(policy))
     report = lab.get_by_test_id("queue-policy-report")
+    overview.errors.permit("status of 422 .*/queue-whatif")
     # Where the record of a partition cannot be reproduced, the answer is refused: then the next.
     lab.locator("option", has_text="-small").first.wait_for(state="attached")
     offered = lab.get_by_label("Partition").locator("option").all_inner_texts()

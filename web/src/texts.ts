@@ -1713,6 +1713,7 @@ export const jobsTexts = {
   parquet: "Parquet",
   links: "Links",
   loading: "Loading jobs…",
+  lastKnown: (message: Value) => `${message} This is the last known state. Retrying…`,
   total: (total: Value) => `${plural(total, "job")}.`,
   byState: "In all states:",
   countOfState: (count: Value, state: Value) => `${count} ${state}`,

@@ -171,7 +171,7 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
   useEffect(() => setSpan([first, last]), [first, last]);
   const template = columns.map((one) => `minmax(${one.width}px, ${one.width}fr)`).join(" ");
   const width = columns.reduce((sum, one) => sum + one.width + GAP_PX, LINKS_PX + 2 * PADDING_PX);
-  if (error)
+  if (error && total === null)
     return (
       <p className={pageStyles["page-notice"]} role="alert">
         {error.message}
@@ -179,6 +179,7 @@ function Table({ state, set }: { state: JobsState; set: Set }) {
     );
   return (
     <>
+      {error && <p role="alert">{texts.lastKnown(error.message)}</p>}
       <p className={ui["muted"]} role="status" data-testid="jobs-total" data-total={total ?? ""}>
         {total === null ? texts.loading : texts.total(formatCount(total))}{" "}
         {byState && Object.keys(byState).length > 0 && <StateCounts counts={byState} set={set} />}

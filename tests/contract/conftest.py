@@ -51,7 +51,7 @@ class _Confirmed:
         self._store.append(batches)
         self._writes += 1
         if self._every and self._writes % self._every == 0:
-            self._store.apply_journal()
+            self._store.deliver_all()
             assert self._store.delivery.queue.waiting() == (0, 0)
 
 

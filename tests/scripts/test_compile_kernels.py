@@ -12,7 +12,7 @@ import pytest
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 LARGER = """
 import sys
-from dataclasses import replace
+from msgspec.structs import replace
 sys.path.insert(0, sys.argv[1])
 import compile_kernels
 compile_kernels.CLUSTER = replace(compile_kernels.CLUSTER, gpus=256, history_hours=5.0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from marey.app.collect.sample_store import open_sample_store, read_store_secret
 from marey.app.settings.configuration import StoreSettings

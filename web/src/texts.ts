@@ -713,6 +713,7 @@ export const whatIfTexts = {
 
 /** Diagnostics. */
 export const diagnosticsTexts = {
+  sameSides: "Both sides are the same: choose another run or window to compare with.",
   traces: "Traces",
   notJudged: (count: Value) => `Not evaluated: ${plural(count, "kind")} of fault`,
   notJudgedBecause: (kinds: Value, why: Value) => `${kinds}: ${why}`,

@@ -193,7 +193,10 @@ def test_two_workloads_are_compared_by_command_and_question_alike(site: Path) ->
     found = ask(site, question)
     assert found["findings"]["new"] == ["idle_gpus"]
     assert "New: idle GPUs." in found["changed"] or "New: idle gpus." in found["changed"]
-    assert any("GPU utilization down 25%" in sentence for sentence in found["changed"])
+    assert any(
+        "GPU utilization down 25 %" in sentence.replace("\u2009", " ")
+        for sentence in found["changed"]
+    )
     status, text, _ = command("diagnose", "wasteful", "--against", "usual", "--store", site)
     assert status == 0
     for sentence in found["changed"]:

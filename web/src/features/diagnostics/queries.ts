@@ -127,6 +127,12 @@ export function useSideBand({ workload, window }: Side): MetricBand | undefined 
   return found.data?.bands[0];
 }
 
+export function isSameSide(a: Side, b: Side): boolean {
+  return (
+    a.workload === b.workload && a.window?.[0] === b.window?.[0] && a.window?.[1] === b.window?.[1]
+  );
+}
+
 export function useComparison(a: Side, b: Side) {
   const metric = useChosen((chosen) => chosen.metric);
   const other = a.window ? { other_from: a.window[0] / 1000, other_to: a.window[1] / 1000 } : {};
@@ -134,6 +140,8 @@ export function useComparison(a: Side, b: Side) {
   return useQuery({
     queryKey: ["comparison", query],
     queryFn: ({ signal }) => getJson<ComparisonDocument>("/diagnosis/comparison", query, signal),
+    // A window that was just kept is the one that is looked at.
+    enabled: !isSameSide(a, b),
     staleTime: 60_000,
     retry: 0,
   });

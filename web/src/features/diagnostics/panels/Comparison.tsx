@@ -7,7 +7,7 @@ import { drawTimeline } from "@/charts/timeline";
 import type { ComparisonDocument, Diagnosis, MetricBand } from "@/features/diagnostics/documents";
 import { timelineStyle } from "@/features/diagnostics/painting";
 import type { Side } from "@/features/diagnostics/queries";
-import { useComparison, useSideBand } from "@/features/diagnostics/queries";
+import { isSameSide, useComparison, useSideBand } from "@/features/diagnostics/queries";
 import { useChosen } from "@/features/diagnostics/store";
 import { useWidth } from "@/features/diagnostics/useCanvas";
 import ui from "@/base/ui/ui.module.css";
@@ -91,6 +91,7 @@ function sideText(side: Side): string {
 
 function Sides({ a, b }: { a: Side; b: Side }) {
   const compared = useComparison(a, b);
+  if (isSameSide(a, b)) return <p className={partStyles["hint"]}>{texts.sameSides}</p>;
   if (compared.error)
     return (
       <p className={partStyles["hint"]} role="alert">

@@ -60,6 +60,10 @@ export function Popover({
           // In the window also while its control is scrolled out of it.
           sticky="always"
           aria-label={label}
+          // Focus goes back to the trigger, unless another panel has it already: that would close.
+          onCloseAutoFocus={(event) => {
+            if (document.activeElement !== document.body) event.preventDefault();
+          }}
         >
           {children}
         </RadixPopover.Content>

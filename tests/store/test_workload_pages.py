@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,9 @@ MANY = 300_000
 LITTLE_MB = 48
 NOW_MS = 1_000_000
 STATES = tuple(WorkloadState)
+
+
+MANY_READERS = 24
 
 
 @pytest.fixture(scope="module")
@@ -56,6 +60,19 @@ def test_a_deep_page_fits_into_little_memory(large_store: Path) -> None:
         last = store.workloads(replace(query, offset=MANY - 10)).column("workload").to_pylist()
     assert page == [f"{i:07}" for _, i in lengths[MANY // 2 :][:10]]
     assert last == [f"{i:07}" for _, i in lengths[-10:]]
+
+
+def test_many_readers_of_tables_wait_for_each_other_and_all_are_answered(
+    large_store: Path,
+) -> None:
+    with (
+        open_store(large_store, memory_limit_mb=LITTLE_MB) as store,
+        ThreadPoolExecutor(MANY_READERS) as readers,
+    ):
+        orders = ["run_ms", "submit_ms", "name", "user"] * (MANY_READERS // 4)
+        queries = [WorkloadQuery(order_by=order, offset=1000, limit=50) for order in orders]
+        pages = list(readers.map(store.workloads, queries))
+    assert [page.num_rows for page in pages] == [50] * MANY_READERS
 
 
 def test_what_does_not_fit_into_the_memory_is_refused_with_advice(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 
-from marey.model.errors import Conflict, MareyError, StoreError, TooLarge
+from marey.model.errors import Conflict, MareyError, StoreError, TooLarge, Unavailable
 from marey.model.system.atomic_file import move_file
 from marey.model.system.private_files import protect_file
 from marey.store.database.damaged_log import (
@@ -166,6 +166,10 @@ class Database:
                 connection.execute("BEGIN TRANSACTION READ ONLY")
                 yield connection
             except duckdb.OutOfMemoryException as error:
+                if len(self._cursors) > 1:
+                    raise Unavailable(
+                        "The store answers too many questions at once; ask again in a moment."
+                    ) from error
                 raise TooLarge(
                     f"This needs more than the {self._memory_mb} MB of memory that the store may "
                     "use. Ask for less: fewer rows, a shorter span or a narrower filter."

@@ -33,6 +33,8 @@ __all__ = ["EmbeddedStore", "Retention", "open_store"]
 
 # Pages of the file and what questions compute.
 MEMORY_LIMIT_MB = 96
+# Questions that sort all workloads: more of them wait, as together they would need too much memory.
+TABLES_AT_ONCE = 2
 
 
 def open_store(
@@ -91,6 +93,7 @@ class EmbeddedStore:
             self._records, self._samples = records, samples
             self._loaded = generation
             self._known_workloads = KnownWorkloads()
+        self._tables_at_once = threading.BoundedSemaphore(TABLES_AT_ONCE)
 
     def _make_reader(self, connection: duckdb.DuckDBPyConnection) -> SampleReader:
         return SampleReader(connection, self._samples)
@@ -226,13 +229,13 @@ class EmbeddedStore:
         """
         # Taken before the snapshot: what this reader adds cannot outlive a later change.
         known = self._known_workloads
-        with self._database.read() as connection:
+        with self._tables_at_once, self._database.read() as connection:
             return read_workloads(connection, query, known)
 
     def count_workloads(self, query: WorkloadQuery) -> dict[str, int]:
         """Return how many workloads a query means in all, by state."""
         known = self._known_workloads
-        with self._database.read() as connection:
+        with self._tables_at_once, self._database.read() as connection:
             return known.count(connection, query)
 
     def workload(self, cluster: str, workload: str) -> WorkloadRecord:

@@ -66,7 +66,7 @@ def test_many_readers_of_tables_wait_for_each_other_and_all_are_answered(
     large_store: Path,
 ) -> None:
     with (
-        open_store(large_store, memory_limit_mb=LITTLE_MB) as store,
+        open_store(large_store) as store,
         ThreadPoolExecutor(MANY_READERS) as readers,
     ):
         orders = ["run_ms", "submit_ms", "name", "user"] * (MANY_READERS // 4)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import resource
 import signal
 import socket
 from collections.abc import Callable
 from typing import Any
 
+import anyio.to_thread
 import uvicorn
 from fastapi import FastAPI
 
@@ -25,6 +27,9 @@ from marey.model.errors import Conflict, InvalidInput
 # What a client may say at once on the live connection: a list of metrics.
 MESSAGE_LIMIT = 64 * 1024
 _GRACE_SECONDS = 5
+# Threads that answer. Some answers wait for other work, so that one per core would be too few.
+_LEAST_THREADS = 8
+_THREADS_PER_CORE = 4
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -105,6 +110,10 @@ async def _run(
     ready: Callable[[], Any],
     hangup: Callable[[], Any] | None,
 ) -> None:
+    # More threads than cores can serve only wait for each other, and health for all of them.
+    anyio.to_thread.current_default_thread_limiter().total_tokens = max(
+        _LEAST_THREADS, _THREADS_PER_CORE * (os.cpu_count() or 1)
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         # Elsewhere than in the main thread (tests) signals belong to others.

@@ -199,7 +199,11 @@ def test_a_drag_shows_rough_pictures_and_the_exact_one_at_rest(
     page.mouse.up()
     overview.wait_until(lambda: "step_s" not in asked[-1], "the exact picture")
     arrived(overview)
-    at = urllib.parse.parse_qs(urllib.parse.urlparse(page.url).query)["at"][0]
-    told = demo.get(f"/cluster?at={urllib.parse.quote(at)}&metrics=util")
-    states = [unit["state"] for unit in told["units"]]
-    assert overview.number("allocated") == states.count("allocated")
+
+    def shows_exact() -> bool:
+        at = urllib.parse.parse_qs(urllib.parse.urlparse(page.url).query)["at"][0]
+        told = demo.get(f"/cluster?at={urllib.parse.quote(at)}&metrics=util")
+        states = [unit["state"] for unit in told["units"]]
+        return overview.number("allocated") == states.count("allocated")
+
+    overview.wait_until(shows_exact, "the numbers of that moment")
